@@ -83,7 +83,7 @@ class Turns:
 def _measure() -> list[tuple[str, str, float]]:
     from gradstudio.core import files, presets
     from gradstudio.gui.app import application
-    from gradstudio.gui.pyside_internals import made_classes
+    from gradstudio.gui.pyside_internals import create_classes
     from gradstudio.gui.shell.first_paint import after_first_paint
     from gradstudio.gui.shell.staged_opening import StagedOpening
     from gradstudio.gui.window import Window
@@ -115,7 +115,7 @@ def _measure() -> list[tuple[str, str, float]]:
         def furnish() -> None:
             second = window.furnishing()
             StagedOpening(
-                window, lambda: import_module("gradstudio.gui.late_imports"), second, furnished, made_classes()
+                window, lambda: import_module("gradstudio.gui.late_imports"), second, furnished, create_classes()
             )
 
         after_first_paint(window, furnish)

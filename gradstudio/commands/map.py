@@ -30,7 +30,7 @@ from gradstudio.core.text import duration
 
 if TYPE_CHECKING:
     from gradstudio.core.files import Content
-    from gradstudio.session.map.cells_there import CellsThere
+    from gradstudio.session.map.cells_there import PlaceCells
     from gradstudio.session.map.journal import JournalContent
     from gradstudio.session.map.map_plan import Plan
     from gradstudio.session.map.mapper import Mapper
@@ -174,7 +174,7 @@ def _plan(
 
 
 def make(
-    plan: Plan, out: Path, files: Files, *, resume: bool, workers: int, on: str, there: CellsThere | None,
+    plan: Plan, out: Path, files: Files, *, resume: bool, workers: int, on: str, there: PlaceCells | None,
     as_json: bool, quiet: bool,
 ) -> NoReturn:  # fmt: skip
     """Make a map, write its files, say what came of it, and end with its exit code."""

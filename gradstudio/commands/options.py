@@ -179,7 +179,7 @@ def tell_unseen() -> None:
     """Report which of the user's own files are inaccessible: they are in another user's folder."""
     from gradstudio.core import presets
 
-    if unseen := [why for why in (presets.why_not_seen(), files.why_not_seen(files.user_rules())) if why]:
+    if unseen := [why for why in (presets.why_unreachable(), files.why_unreachable(files.user_rules())) if why]:
         complain(f"left out: {'; '.join(unseen)}")
 
 

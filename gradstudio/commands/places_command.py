@@ -17,7 +17,7 @@ from gradstudio.commands.terminal import complain, say, say_json, table
 if TYPE_CHECKING:
     from gradstudio.core.worker_places import Place
     from gradstudio.session.machine.place_search import PlaceAnswer
-    from gradstudio.session.map.cells_there import CellsThere
+    from gradstudio.session.map.cells_there import PlaceCells
     from gradstudio.session.remote.library_there import PlaceLibrary
     from gradstudio.session.remote.remote_backend import RemoteBackend
 
@@ -118,12 +118,12 @@ def library_at(name: str) -> Iterator[PlaceLibrary]:
 
 
 @contextmanager
-def cells_at(name: str) -> Iterator[CellsThere]:
+def cells_at(name: str) -> Iterator[PlaceCells]:
     """Have the cells of a map trained at the place of this name. PlaceError if there is none."""
-    from gradstudio.session.map.cells_there import CellsThere
+    from gradstudio.session.map.cells_there import PlaceCells
 
     with closing(backend_at(name)) as backend:
-        yield CellsThere(find(name), backend)
+        yield PlaceCells(find(name), backend)
 
 
 def _places() -> dict[str, Place]:

@@ -72,7 +72,7 @@ def reason(fault: Exception) -> str:
     return (getattr(fault, "strerror", None) or str(fault)).lower()
 
 
-def why_not_seen(path: Path) -> str:
+def why_unreachable(path: Path) -> str:
     """Return, as one line, why the existence of a path cannot be determined: a folder above it cannot be searched. ""
     if it can be."""
     try:

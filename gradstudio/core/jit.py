@@ -58,11 +58,11 @@ class JitFunction:
                 try:
                     self._code = njit(self._signature, cache=True, **self._options)(self._function)
                 except Exception:  # the cached code is damaged, or the cache is not writable
-                    self._drop_kept_code()
+                    self._drop_cached_code()
                     self._code = njit(self._signature, **self._options)(self._function)
         return self._code
 
-    def _drop_kept_code(self) -> None:
+    def _drop_cached_code(self) -> None:
         """Delete the cached code, so that the next start caches it again. Without numba's private cache each start
         compiles for itself."""
         from numba import njit

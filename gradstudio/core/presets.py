@@ -159,10 +159,10 @@ def read_ahead() -> None:
             read(path)
 
 
-def why_not_seen() -> str:
+def why_unreachable() -> str:
     """Return why the user's own presets cannot be listed, as one line; "" if they can."""
     folder = files.user_presets()
-    if why := files.why_not_seen(folder):
+    if why := files.why_unreachable(folder):
         return why
     try:
         os.listdir(folder)

@@ -90,7 +90,7 @@ class Provenance:
     ranks: tuple[int, ...] = ()  # all ranks with a non-finite loss or gradient of their own in that step
 
     @property
-    def came_with_data(self) -> bool:
+    def is_from_input(self) -> bool:
         """True if the value was in the model's input, rather than produced by the model."""
         return self.phase == "data" and not self.chain[0].is_birth
 

@@ -32,7 +32,7 @@ class Ref(NamedTuple):
     place: int
 
 
-class HeardCall(NamedTuple):
+class LoggedCall(NamedTuple):
     """A call. `given` and `named` have a `Ref` for each tensor. `gives` are the numbers of the tensors in its result,
     None for one that raised."""
 
@@ -128,7 +128,7 @@ class CallLog(TorchFunctionMode):
             random = None if self._random is not None and torch.equal(before, self._random) else before
             self._random = after
         self.events.append(
-            HeardCall(
+            LoggedCall(
                 func, given, by_name, gives, self.module(), _line(), autocast_now(), torch.is_grad_enabled(), random
             )
         )  # fmt: skip

@@ -82,10 +82,10 @@ def provenance(
 
 def inputs_in_words(taken: list[Values]) -> str:
     """Return the inputs of an operation, as half a sentence."""
-    return "; ".join(_values_told(values) for values in taken if values.low == values.low or not values.finite)
+    return "; ".join(_values_in_words(values) for values in taken if values.low == values.low or not values.finite)
 
 
-def _values_told(values: Values) -> str:
+def _values_in_words(values: Values) -> str:
     parts = [f"{number(values.low)} to {number(values.high)}"] if values.low == values.low else []
     parts += [plural(values.zeros, "zero", "zeros")] if values.zeros else []
     parts += [f"{values.nan:,} NaN"] if values.nan else []

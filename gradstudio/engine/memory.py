@@ -46,7 +46,7 @@ def check_step(knobs: Experiment, shape: Shape, model: nn.Module, inputs: Tensor
     most = times * inputs.shape[1] * knobs.model.depth * 32 * (knobs.model.width + steps) * _FLOAT
     if knobs.model.checkpointing or most < UNCHECKED:
         return 0
-    kept = int(times * _kept_of_an_example(model, inputs, most=2 * free() / times))
+    kept = int(times * _saved_bytes_per_example(model, inputs, most=2 * free() / times))
     if knobs.precision.dtype != "fp32":
         kept //= 2
     _check(batches + kept, "a step", "problem.batch_size, problem.seq_len, model.width or model.depth")
@@ -106,7 +106,7 @@ def _check(taken: int, what: str, lower: str) -> None:
         )
 
 
-def _kept_of_an_example(model: nn.Module, inputs: Tensor, most: float) -> int:
+def _saved_bytes_per_example(model: nn.Module, inputs: Tensor, most: float) -> int:
     """Return the bytes that a forward pass saves of each example for its backward pass. Only tensors that grow with the
     number of examples count, up to a sum of about `most`. The passes leave no trace in the model."""
     training = model.training

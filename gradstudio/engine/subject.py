@@ -192,7 +192,7 @@ class BuiltIn:
         return time_gradient.look(model, inputs, lambda leaf: self.compute(model, (leaf, targets), knobs)[0])
 
     def test(self, model: nn.Module, knobs: Experiment) -> OnTestSet:
-        with precision.autocast(knobs.precision, self.device), head.inputs_seen(model) as tensors:
+        with precision.autocast(knobs.precision, self.device), head.collect_head_inputs(model) as tensors:
             inputs, targets = self.task.test_batch(model)
             tensors.clear()  # a task in which the model acts has called it for its actions
             outputs = model(inputs).float()

@@ -42,7 +42,7 @@ def launch(source: str | None = None, place: Place | None = None) -> int:
         return _refuse(missing_library(fault) or f"Qt cannot be loaded: {fault}")
 
     from gradstudio.gui import user_settings
-    from gradstudio.gui.pyside_internals import made_classes
+    from gradstudio.gui.pyside_internals import create_classes
     from gradstudio.gui.services.closing_signals import ClosingSignals
     from gradstudio.gui.services.fault_reports import FaultReports
     from gradstudio.gui.shell.first_paint import after_first_paint
@@ -65,7 +65,7 @@ def launch(source: str | None = None, place: Place | None = None) -> int:
     def furnish() -> None:
         second = window.furnishing()
         StagedOpening(
-            window, lambda: import_module("gradstudio.gui.late_imports"), second, on_furnished, made_classes()
+            window, lambda: import_module("gradstudio.gui.late_imports"), second, on_furnished, create_classes()
         )
 
     after_first_paint(window, furnish)
@@ -74,7 +74,7 @@ def launch(source: str | None = None, place: Place | None = None) -> int:
     code = app.exec()
     signals.remove()
     reports.remove()  # Python must not be called when Qt ends
-    return code if window.furnished and not _threads_are_left() else _leave_at_once(code)
+    return code if window.furnished and not _other_threads_run() else _leave_at_once(code)
 
 
 def _leave_at_once(code: int) -> NoReturn:
@@ -96,7 +96,7 @@ def _load_qt() -> None:
             raise ModuleNotFoundError(name=name)
 
 
-def _threads_are_left() -> bool:
+def _other_threads_run() -> bool:
     """Return whether a thread is running besides this one and the one that receives signals."""
     return any(
         thread is not threading.current_thread() and thread.name != interrupts.THREAD

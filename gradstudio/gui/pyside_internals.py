@@ -40,7 +40,7 @@ def leave_sources_unread() -> str:
     return notice
 
 
-def made_classes() -> Iterator[str]:
+def create_classes() -> Iterator[str]:
     """Make PySide6 create its classes, and yield the name of each. It creates a class on first use. If a thread does
     that, concurrent calls of Qt in the window's own thread may crash: 7 of 120 programs of PySide6 6.10.3 did, that had
     a thread create all of them beside a window, and none that had created them before."""

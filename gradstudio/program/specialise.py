@@ -48,12 +48,12 @@ class Specialiser:
             if text.startswith("# ----"):
                 continue
             mistake = re.match(rf"{MARK} (\w+): ", text)
-            shown = self._is_ever_made(mistake[1], whole) if mistake else whole
+            shown = self._can_be_made(mistake[1], whole) if mistake else whole
             if shown:
                 lines.append(" " * column + text if text else "")
         return lines
 
-    def _is_ever_made(self, mistake: str, whole: bool) -> bool:
+    def _can_be_made(self, mistake: str, whole: bool) -> bool:
         name = f"mistakes_{mistake}"
         return self._plan.ever(lambda knobs: getattr(knobs, name, whole))
 

@@ -143,14 +143,14 @@ def _fault(name: str, text: str, stopped: Callable[[], bool], limit: float) -> s
             CheckNote.begin(folder / NOTE)
             note = CheckNote(folder / NOTE, secret)
             try:
-                return _checked_apart(name, folder, note, stopped, limit)
+                return _check_in_process(name, folder, note, stopped, limit)
             finally:
                 note.close()
     except OSError as fault:
         return f"{name}: it cannot be checked before it is trained: {files.reason(fault)}"
 
 
-def _checked_apart(name: str, folder: Path, note: CheckNote, stopped: Callable[[], bool], limit: float) -> str:
+def _check_in_process(name: str, folder: Path, note: CheckNote, stopped: Callable[[], bool], limit: float) -> str:
     """Return the same from a process that works in a folder."""
     child = python_process.start(
         python_process.command(_CHILD, str(folder), str(limit)), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,

@@ -13,7 +13,7 @@ from gradstudio.core.presets import Preset
 from gradstudio.core.worker_places import Place
 from gradstudio.session.library import stored_snapshots
 from gradstudio.session.library.writer import LibraryWriter
-from gradstudio.session.map.cells_there import CellsThere
+from gradstudio.session.map.cells_there import PlaceCells
 from gradstudio.session.record import branches
 from gradstudio.session.record.branches import Family
 from gradstudio.session.record.run import Run
@@ -132,9 +132,9 @@ class SimulatedRuns(RequestedKnobs):
         """Return the run library of a place."""
         return PlaceLibrary(place, self._backend.at(place))
 
-    def cells_at(self, place: Place | None) -> CellsThere | None:
+    def cells_at(self, place: Place | None) -> PlaceCells | None:
         """Return what trains the cells of a map at a place; None here."""
-        return CellsThere(place, self._backend.at(place)) if place is not None else None
+        return PlaceCells(place, self._backend.at(place)) if place is not None else None
 
     def leaves(self, run: str) -> bool:
         """Return whether a run with this id was told to stop, and is still in a step or not yet completely written."""
@@ -215,7 +215,7 @@ class SimulatedRuns(RequestedKnobs):
         self._changes.forget()
         self._sent, self._later = {}, {}
 
-    def _found_family(self, run: Run, relatives: Iterable[Run] = ()) -> None:
+    def _start_family(self, run: Run, relatives: Iterable[Run] = ()) -> None:
         """Show this run, with a family of its own."""
         self.run, self.family = run, Family([run, *relatives])
         self.twins: Twins | None = None
@@ -227,7 +227,7 @@ class SimulatedRuns(RequestedKnobs):
         self._later = {}
 
     def _show_new_run(self) -> None:
-        self._found_family(self._new_run())
+        self._start_family(self._new_run())
 
     def _new_run(self) -> Run:
         """Return a run of the requested knobs that is ready to begin."""

@@ -43,7 +43,7 @@ class Simulator(SimulatedRuns):
         self.preset = preset
         self.requested = preset.experiment
         self._changes.forget()
-        self._found_family(self._new_run())
+        self._start_family(self._new_run())
 
     def open(self, run: Run, relatives: Iterable[Run] = ()) -> None:
         """Show a run of the library, and request its knobs. A restart repeats it with the changes that were made to it.
@@ -54,13 +54,13 @@ class Simulator(SimulatedRuns):
         self.requested = run.experiment
         self._changes.forget()
         self._followed = None if run.over else run
-        self._found_family(run, relatives)
+        self._start_family(run, relatives)
 
     def rename(self, preset: Preset) -> None:
         """Adopt a preset that contains the requested knobs. A run that trains continues."""
         self.preset = preset
         if not self.has_begun:
-            self._found_family(self._new_run())
+            self._start_family(self._new_run())
 
     def set_speed(self, steps_per_second: float) -> None:
         """Make no more than this many steps a second."""
@@ -74,7 +74,7 @@ class Simulator(SimulatedRuns):
         if not self.has_begun:
             self._start(paused=False)
         elif self.can_resume:
-            self._stand_at_the_end()
+            self._move_to_end()
         if self._worker:
             self._worker.send(Resume())
 
@@ -92,11 +92,11 @@ class Simulator(SimulatedRuns):
         """Continue after the last step of a run that is over. A run that was stopped here continues itself; any other
         run gets a branch, which is what the run would have been with more steps in its plan."""
         if more := self.steps_to_go:
-            self._stand_at_the_end(len(self.run.history) + more)
+            self._move_to_end(len(self.run.history) + more)
             if self._worker:
                 self._worker.send(Resume())
 
-    def _stand_at_the_end(self, steps: int | None = None) -> None:
+    def _move_to_end(self, steps: int | None = None) -> None:
         """Move behind the last step of a run that is over, with the values that were requested since. The continued run
         has `steps` in all."""
         restart = {
@@ -137,7 +137,7 @@ class Simulator(SimulatedRuns):
     def restart(self) -> None:
         """Begin again from step 0 with the requested knobs."""
         self._leave()
-        self._found_family(self._new_run())
+        self._start_family(self._new_run())
         self._start(paused=False)
 
     # ---- rewinding, branches and twins
@@ -170,7 +170,7 @@ class Simulator(SimulatedRuns):
         twin = twin_of(self.preset, self.requested, name, value)
         self._leave()
         run = self._new_run()
-        self._found_family(run, [twin])
+        self._start_family(run, [twin])
         self.twins = Twins(run, twin, name)
         self._start(paused=False)
 

@@ -268,12 +268,12 @@ class Observers:
             observer.after_scaled_step(optimizer)
 
     def on_clip(self, kind: str, limit: float, gradients: Sequence[Tensor], parameters: Sequence[Tensor]) -> None:
-        clipped, is_heard = set(map(id, gradients or parameters)), False  # one clip may be for several optimizers
+        clipped, is_observed = set(map(id, gradients or parameters)), False  # one clip may be for several optimizers
         for observer in self._of_this_thread():
             if observer.has_any(clipped) if gradients else observer.trains_any(clipped):
                 observer.on_clip(kind, limit)
-                is_heard = True
-        if not is_heard:
+                is_observed = True
+        if not is_observed:
             self._unheard_clip = kind, limit, clipped
 
     def after_clipping(self) -> None:

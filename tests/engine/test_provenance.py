@@ -300,7 +300,7 @@ def test_what_a_model_of_ones_own_made_did_not_come_with_the_data(
     found = explain(trainer)
     assert found is not None
     assert (found.phase, found.short_name) == (phase, operation) and cause in found.cause
-    assert found.came_with_data == (phase == "data")
+    assert found.is_from_input == (phase == "data")
     assert ("was born" in sentence(found)) == (operation in ("log", "exp", "_softmax", "full"))
     broke = Finding("nonfinite_loss", "critical", "", 3, 3, (), "", "", ("clipping.kind=norm",))
     offered = fitting(broke, trainer.experiment, found).remedies

@@ -78,10 +78,10 @@ def test_the_y_axes_are_fitted_at_the_end_and_on_home(shown: tuple[PlotStack, Si
     for fit in (lambda: end(run), stack.show_whole):
         area.set_y(-0.9, 1.4, least=1.0)
         stack.refresh(simulator)
-        assert area.held_y[1] > 1  # close enough to stay meanwhile
+        assert area.y_range[1] > 1  # close enough to stay meanwhile
         fit()
         stack.refresh(simulator)
-        low, high = area.held_y
+        low, high = area.y_range
         assert -1 < low < high < 1
 
 
@@ -94,7 +94,7 @@ def test_learning_is_seen_beside_a_spike(shown: tuple[PlotStack, Simulator], sca
     simulator.run = run_of([{"loss": loss} for loss in losses])
     stack.refresh(simulator)
     stack.loss.choose_option("scale", scale)
-    low, high = stack.loss.widget.held_y
+    low, high = stack.loss.widget.y_range
     first, last = (value if scale == "linear" else math.log10(value) for value in (2.3, 1.9))
     assert low < last < first < high and (first - last) / (high - low) > 0.25
 
@@ -248,7 +248,7 @@ def test_a_new_run_is_fitted_though_the_overlay_of_the_run_before_was_there_firs
     norms = [0.2 + 0.01 * step for step in range(120)]  # enough of that range for the axis to stay
     add(run, [{"grad_norm": norm, "clipped_norm": norm} for norm in norms])
     stack.refresh(simulator)
-    low, high = stack.gradient_norm.widget.held_y
+    low, high = stack.gradient_norm.widget.y_range
     assert high - low < 1.5
 
 
@@ -260,7 +260,7 @@ def test_a_run_with_nothing_to_draw_does_not_keep_the_axes_of_the_run_before(
         simulator.run = run_of([{"loss": norm, "grad_norm": norm, "clipped_norm": norm}] * 9)
         stack.refresh(simulator)
     for plot in (stack.loss, stack.gradient_norm):
-        low, high = plot.widget.held_y
+        low, high = plot.widget.y_range
         assert low > -2 and high < 3, plot.title
 
 
@@ -273,7 +273,7 @@ def test_of_a_parent_of_which_only_the_explosion_is_drawn_no_more_is_seen_than_o
     stack.overlays.put(PARENT, overlaid(parent, 300))
     simulator.run = run_of(learning)
     stack.refresh(simulator)
-    assert stack.loss.widget.held_y[1] < 6  # decades, of 27
+    assert stack.loss.widget.y_range[1] < 6  # decades, of 27
 
 
 def test_an_overlay_that_grows_beside_a_run_that_is_over_is_seen_whole(shown: tuple[PlotStack, Simulator]) -> None:
@@ -286,4 +286,4 @@ def test_an_overlay_that_grows_beside_a_run_that_is_over_is_seen_whole(shown: tu
     add(future, [{"loss": 0.01}])
     stack.overlays.grow(PARENT, overlaid(future))
     stack.refresh(simulator)
-    assert stack.loss.widget.held_y[0] < math.log10(stack.overlays.places[PARENT].rows("smooth")[1].min())
+    assert stack.loss.widget.y_range[0] < math.log10(stack.overlays.places[PARENT].rows("smooth")[1].min())

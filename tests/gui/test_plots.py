@@ -410,7 +410,7 @@ def test_a_new_run_s_axis_is_its_own_from_its_first_rows_on(shown: tuple[PlotSta
     stack.refresh(simulator)
     add(run, [{"loss": value} for value in np.linspace(0.021, 0.02, 30)])
     stack.refresh(simulator)
-    low, high = stack.loss.widget.held_y
+    low, high = stack.loss.widget.y_range
     assert high - low < 1 and low < math.log10(0.02) < high
 
 
@@ -526,11 +526,11 @@ def test_in_a_file_the_picture_of_the_layers_is_one(shown: tuple[PlotStack, Simu
     stack.refresh(simulator)
     assert plot_figure.svg(stack.layers).count(b"<image") == of_one_column
     heat = stack.layers.image
-    stack.layers.draw_anew(2)
+    stack.layers.draw_as_vectors(2)
     picture = heat._whole.pixmap().toImage()
     drawn = [[picture.pixel(x, y) for x in range(picture.width())] for y in range(picture.height())]
     assert np.array_equal(drawn, lookup_table()[heat.image]) and not heat._live.isVisible()
-    stack.layers.draw_anew(0)
+    stack.layers.draw_as_vectors(0)
     assert heat._whole.pixmap().isNull() and heat._live.isVisible()
 
 

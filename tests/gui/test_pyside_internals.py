@@ -48,11 +48,11 @@ def test_another_hook_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 MADE = """
 import sys
 from importlib import import_module
-from gradstudio.gui.pyside_internals import PARTS, made_classes
+from gradstudio.gui.pyside_internals import PARTS, create_classes
 lacking = lambda: [name for part in map(parts.get, PARTS) for name in dir(part) if name not in vars(part)]
 parts = {part: import_module(f"PySide6.{part}") for part in PARTS}
 assert len(lacking()) > 500, "PySide6 makes its classes at once, and nothing is to be done"
-for _ in made_classes():
+for _ in create_classes():
     pass
 assert not lacking(), lacking()
 modules = set(sys.modules)

@@ -39,7 +39,7 @@ from gradstudio.session.files.report.blocks import Prose, Table
 from gradstudio.session.files.report.ranks_section import ranks
 from gradstudio.session.files.summary import summarize
 from gradstudio.session.record.branches import fork
-from gradstudio.session.record.ranked_findings import as_told
+from gradstudio.session.record.ranked_findings import as_shown
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.twins import twin_of
 from gradstudio.session.running.investigation import sentence
@@ -286,7 +286,7 @@ def test_a_rule_names_what_the_ranks_do_and_each_remedy_ends_it(assignments: lis
     Worker(run).run()
     assert told.replace(",", "") in run.findings[rule].evidence.replace(",", "")
     assert run.findings.keys() & OF_RANKS == {rule}
-    for remedy in as_told(run.findings[rule], run).remedies:
+    for remedy in as_shown(run.findings[rule], run).remedies:
         healed = run_of(*assignments, remedy)
         Worker(healed).run()
         assert healed.status == "finished" and not healed.findings.keys() & OF_RANKS, remedy

@@ -31,7 +31,7 @@ main()
 
 def test_what_somebodys_code_prints_goes_to_stderr_however_it_does_that(capfd: pytest.CaptureFixture[str]) -> None:
     print("before")
-    with streams.apart(own=True):
+    with streams.to_stderr(own=True):
         print("one")
         os.write(1, b"two\n")
         if sys.__stdout__ is not None:
@@ -44,7 +44,7 @@ def test_what_somebodys_code_prints_goes_to_stderr_however_it_does_that(capfd: p
 
 
 def test_what_somebodys_code_closes_is_open_afterwards(capfd: pytest.CaptureFixture[str]) -> None:
-    with streams.apart(own=True):
+    with streams.to_stderr(own=True):
         sys.stdout.close()
         with sys.stderr:
             pass
@@ -72,7 +72,7 @@ def test_what_a_thread_prints_that_a_studio_file_has_left_is_no_part_of_the_answ
     go_on = threading.Event()
     left = threading.Thread(target=lambda: (go_on.wait(PATIENCE), print("noise")))
     for _ in range(2):
-        with streams.apart(own=True):
+        with streams.to_stderr(own=True):
             pass
     left.start()
     go_on.set()

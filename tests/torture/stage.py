@@ -121,7 +121,7 @@ def open_presets(window: Window, first: int, every: int) -> None:
         window.controls.open_preset(preset.stem)
         window.refresh(whole=True)
         QApplication.processEvents()
-    wait(lambda: window.lesson.formulas.all_made, "the formulas are drawn")
+    wait(lambda: window.lesson.formulas.is_complete, "the formulas are drawn")
     window.controls.load(small_preset())
 
 

@@ -122,7 +122,7 @@ def rank_causes(findings: Iterable[Finding], provenance: Provenance | None = Non
         (finding for finding in by_rule.values() if finding.severity == "info"),
         key=lambda finding: (finding.first_step, place[finding.rule], finding.rule),
     )
-    with_data = provenance is not None and _came_with_data(provenance)
+    with_data = provenance is not None and _is_from_input(provenance)
     causes: list[Finding] = []
     symptoms: list[Finding] = []
     explained: set[str] = set()
@@ -163,10 +163,10 @@ def _is_refuted(finding: Finding, provenance: Provenance | None) -> bool:
         return True  # the weights contained it before the pass
     if provenance.step != finding.first_step:
         return False
-    return _came_with_data(provenance) or provenance.was_given or undefined_for(provenance)
+    return _is_from_input(provenance) or provenance.was_given or undefined_for(provenance)
 
 
-def _came_with_data(provenance: Provenance) -> bool:
+def _is_from_input(provenance: Provenance) -> bool:
     return provenance.phase == "data" or provenance.operation == "input"
 
 
@@ -209,14 +209,14 @@ def _places(findings: dict[str, Finding], provenance: Provenance | None) -> dict
         _move(order, ["harmless_loss"], before="spoiled_buffer")
     if provenance is not None and provenance.is_of_update and first.get("nonfinite_weights") == 0:
         _move(order, ["nonfinite_weights"], before="poor_initialization")  # no initial weights fix that
-    if provenance is not None and (born_in_loss(provenance) or _came_with_data(provenance)):
+    if provenance is not None and (is_born_in_loss(provenance) or _is_from_input(provenance)):
         made = [rule for rule in _NOT_FINITE if _is_critical(findings.get(rule))]
         _move(order, made, before=order[0])
         born = min((first[rule] for rule in made), default=-1)
         _move(order, [rule for rule in _OF_THE_LOOP if first.get(rule, _NEVER) < born], before=order[0])
     for event in _EXACT:
         if event in first:
-            _move(order, _there_before(event, order, first), before=event)
+            _move(order, _effects_begun_before(event, order, first), before=event)
     return {rule: order.index(rule) if rule in order else len(order) for rule in findings}
 
 
@@ -260,7 +260,7 @@ def _place_the_size_of_a_step(order: list[str], first: dict[str, int], findings:
         _move(order, ["exploding_gradient"], before=_UNITS[0])
 
 
-def _there_before(event: str, order: list[str], first: dict[str, int]) -> list[str]:
+def _effects_begun_before(event: str, order: list[str], first: dict[str, int]) -> list[str]:
     """Return the rules that ORDER lists as effects of an event although they began before it."""
     effects = order[order.index(event) + 1 :]
     return [
@@ -288,7 +288,7 @@ def _is_critical(finding: Finding | None) -> bool:
     return finding is not None and finding.severity == "critical"
 
 
-def born_in_loss(provenance: Provenance) -> bool:
+def is_born_in_loss(provenance: Provenance) -> bool:
     """Return whether the loss produced the first NaN or Inf from finite values for which it is undefined: 0 / 0, the
     log of 0 or less, a root at 0 or its derivative. A value that merely grew too large does not count."""
     return not provenance.module and provenance.phase in ("loss", "backward") and undefined_for(provenance)

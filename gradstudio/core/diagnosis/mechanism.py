@@ -128,7 +128,7 @@ def momentum(history: History) -> str:
     )
 
 
-def apart(history: History, batch_normed: bool) -> str:
+def reasons_for_test_gap(history: History, batch_normed: bool) -> str:
     """Return, as sentences, why a model that is right on its training batches may be wrong on others."""
     if not batch_normed:
         return (

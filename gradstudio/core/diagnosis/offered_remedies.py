@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from gradstudio.core.diagnosis.birth_remedies import GIVEN_NUMBER
-from gradstudio.core.diagnosis.cause_ranking import born_in_loss, undefined_for
+from gradstudio.core.diagnosis.cause_ranking import is_born_in_loss, undefined_for
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.diagnosis.suggested_rate import CLEARLY
 from gradstudio.core.experiment import Experiment, parse_assignment
@@ -71,7 +71,7 @@ def fitting(finding: Finding, knobs: Experiment, provenance: Provenance | None =
     offered = _remedies_for(finding, knobs)
     mended = tuple(remedy for remedy in offered if remedy.startswith("mistakes."))
     not_finite = finding.rule in ("nonfinite_loss", "nonfinite_gradient", "nan_on_a_rank")
-    if provenance is not None and born_in_loss(provenance) and knobs.loss.kind != "auto":
+    if provenance is not None and is_born_in_loss(provenance) and knobs.loss.kind != "auto":
         offered = _OF_THE_LOSS[knobs.loss.kind] if not_finite else mended
     if provenance is not None and provenance.phase == "data":
         offered = _OF_THE_DATA if not_finite else mended

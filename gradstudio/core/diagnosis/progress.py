@@ -97,7 +97,7 @@ class Progress:
         return f"The median loss was {number(self.start)} in the first {steps}, and is {latest}."
 
     @property
-    def thrown(self) -> bool:
+    def stays_thrown_up(self) -> bool:
         """True if the first update threw the loss up and it has not come back. Some healthy runs begin like this; for a
         run of few steps it requires a loss that is far up."""
         return self.threw_up and self.recent > (THROWN if self.is_known else FAR) * self.start
@@ -132,7 +132,9 @@ class Progress:
             return True
         if self.by_accuracy or (self.accuracy == self.accuracy and self.has_learned):
             return False
-        return (self.recent > 2 * self.best and self.recent > 0.5 * self.start and self.is_known) or self.thrown
+        return (
+            self.recent > 2 * self.best and self.recent > 0.5 * self.start and self.is_known
+        ) or self.stays_thrown_up
 
     @property
     def worse(self) -> bool:

@@ -136,7 +136,7 @@ HEARD = frozenset(_FAULTS) - {GRADIENT_ENDS}
 _HEARD_TITLES = frozenset(fault.title for fault in _FAULTS.values())
 
 
-def is_heard(finding: Finding) -> bool:
+def is_observed(finding: Finding) -> bool:
     """Return whether a watch found it by itself, with lines of code as remedies."""
     return finding.title in _HEARD_TITLES
 

@@ -48,7 +48,7 @@ class NothingLearned(OnTestSet):
             APART if apart else "No better than guessing" if above <= MOVED else "Hardly better than guessing",
             f"{self.when(history, step)} the accuracy on the test set is {percent(accuracy)}{began}."
                 f"{self._guess(state)}{right}",
-            mechanism.apart(history, state.batch_normed)
+            mechanism.reasons_for_test_gap(history, state.batch_normed)
             if apart
             else f"Whatever its loss says, the model is of {'no' if above <= MOVED else 'little'} use for its task so "
             "far.",

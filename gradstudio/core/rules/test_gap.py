@@ -34,5 +34,6 @@ class TestGap(OnTestSet):
             history, "critical" if missed and more > self.gap else "warning", "Wrong on the test set",
             f"{self.when(history, step)} the accuracy on the test set is {percent(accuracy)}, while "
                 f"{percent(state.accuracy)} of the examples in the 50 training batches {up_to(history)} were right.",
-            mechanism.apart(history, state.batch_normed), ("model.norm=layer",) if state.batch_normed else (),
+            mechanism.reasons_for_test_gap(history, state.batch_normed),
+            ("model.norm=layer",) if state.batch_normed else (),
         )  # fmt: skip

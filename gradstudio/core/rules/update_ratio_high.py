@@ -58,7 +58,7 @@ class UpdateRatioHigh(Looking):
             return  # any update is large relative to them
         new = self._take(history)
         far = sum(ratio for _, ratio in self._high) > self.in_all
-        threw = state.thrown and bool(self._high) and not self._high[0][0]
+        threw = state.stays_thrown_up and bool(self._high) and not self._high[0][0]
         if self._first < 0 and state.failing and (far or threw or self._fell(history, state)):
             self._blame(self._high[0][0])
         self._seen, self._failed = len(history), state.failing

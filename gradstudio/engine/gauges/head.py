@@ -15,7 +15,7 @@ from gradstudio.core.unknown import UNKNOWN
 
 
 @contextmanager
-def inputs_seen(model: nn.Module) -> Iterator[list[Tensor]]:
+def collect_head_inputs(model: nn.Module) -> Iterator[list[Tensor]]:
     """Collect the inputs of a model's output layer in this context. A model without one yields nothing."""
     tensors: list[Tensor] = []
     head = getattr(model, "head", None)

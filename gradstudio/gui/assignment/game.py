@@ -69,7 +69,7 @@ class Game(QObject):
         assignment_files.pause(self._context)
         self._draw, self._trained = "", 0
         words, make = f"Breaking run {self.number}", partial(self._make, self.number)
-        self._making = self._context.jobs.start(words, make, self._on_made, self._not_made)
+        self._making = self._context.jobs.start(words, make, self._on_exam_ready, self._on_exam_failed)
         self.tell()
 
     def stop(self) -> None:
@@ -119,7 +119,7 @@ class Game(QObject):
         except AssignmentError:
             raise JobError(f"Run {number} does not break for good: take another number.") from None
 
-    def _on_made(self, exam: Exam) -> None:
+    def _on_exam_ready(self, exam: Exam) -> None:
         self._making = None
         self._put_away()
         page = self.page = ExamPage(self._context, Attempt(exam, ""), None, self.number)
@@ -142,7 +142,7 @@ class Game(QObject):
         if page is not None:
             page.put_away()
 
-    def _not_made(self, task: Task) -> None:
+    def _on_exam_failed(self, task: Task) -> None:
         self._making = None
         self.tell()
         self._context.jobs.tell(task)

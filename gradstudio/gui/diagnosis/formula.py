@@ -32,7 +32,7 @@ class Formulas(QObject):
         self._asked = set[str]()
 
     @property
-    def all_made(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether no outline is pending."""
         return self.paths.keys() >= self._asked
 

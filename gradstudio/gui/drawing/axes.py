@@ -62,13 +62,13 @@ class Axis(pg.AxisItem):
         self._shown.setOffset(bounds.topLeft())
         self._shown.show()
 
-    def draw_anew(self, anew: bool) -> None:
+    def draw_as_vectors(self, vectors: bool) -> None:
         """Have pyqtgraph draw the axis as lines and letters, for a figure; or show the picture again, from the next
         call of `settle` on."""
         if not self._is_picture or self._is_empty:
             return
-        leave_unpainted(self, not anew)
-        self._shown.setVisible(not anew)
+        leave_unpainted(self, not vectors)
+        self._shown.setVisible(not vectors)
         self.drop_picture()
 
     def drop_picture(self) -> None:

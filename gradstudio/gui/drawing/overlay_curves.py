@@ -96,7 +96,7 @@ class OverlayLayer:
         """Return the values at a step, each after its name, as rich text."""
         told = []
         for place, overlaid in self._overlays.by_place.items():
-            value = overlaid.at(self._told, self._canvas.places.there(step, overlaid.clock))
+            value = overlaid.at(self._told, self._canvas.places.step_in_other_run(step, overlaid.clock))
             if value is not None:
                 words = f"{strong(NAMES[place])} {escape(number(value))}"
                 told.append(f"<span style='color:{color(place).name()}'>{words}</span>")
@@ -110,7 +110,7 @@ class OverlayLayer:
     ) -> tuple[float, float] | None:
         steps, values = overlaid.rows(self._column)
         places = self._canvas.places
-        ends = (places.there(first, overlaid.clock), places.there(last, overlaid.clock) + 1)
+        ends = (places.step_in_other_run(first, overlaid.clock), places.step_in_other_run(last, overlaid.clock) + 1)
         seen = scale(values[slice(*np.searchsorted(steps, ends))])
         seen = seen[np.isfinite(seen)]
         if not len(seen):

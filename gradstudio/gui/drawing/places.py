@@ -144,7 +144,7 @@ class Places:
         this is."""
         return steps if clock is None or not self.timed else self.clock.step_at(clock.at(steps))
 
-    def there(self, step: float, clock: Clock | None) -> float:
+    def step_in_other_run(self, step: float, clock: Clock | None) -> float:
         """Return the step of another run, whose clock this is, that is at the same place as a step of the run on
         view."""
         return step if clock is None or not self.timed else clock.step_at(self.clock.at(step))

@@ -24,7 +24,7 @@ class PlotArea(PlotView):
         self._right_width = right_width
         self._values_shown: dict[str, bool] = {}
         self._writes_steps = False
-        self._fits_anew = False  # whether the next y range is used unchanged
+        self._keeps_next_range = False  # whether the next y range is used unchanged
         super().__init__(box, dict(self._sides))
         self.box, self.canvas = box, Canvas(box, box.places)
         self.plot.hideButtons()
@@ -80,25 +80,25 @@ class PlotArea(PlotView):
             axis.settle(scale)
         return scale
 
-    def draw_anew(self, anew: bool) -> None:
+    def draw_as_vectors(self, vectors: bool) -> None:
         """Draw the axes as lines and letters, for a figure, or as pictures again."""
         for axis in self._sides.values():
-            axis.draw_anew(anew)
+            axis.draw_as_vectors(vectors)
 
     @property
-    def held_y(self) -> tuple[float, float]:
+    def y_range(self) -> tuple[float, float]:
         """Range of the y axis, in its own units."""
         low, high = self.box.viewRange()[1]
         return low, high
 
     def refit(self) -> None:
         """Fit the y axis to the data at the next call of `set_y`, even if they are already in it."""
-        self._fits_anew = True
+        self._keeps_next_range = True
 
     def set_y(self, low: float, high: float, *, least: float) -> None:
         """Move the y axis only when the data leave it or fill less than a third of it, and then with a margin of a
         quarter. It is never shorter than `least`, nor than floats can distinguish its ends."""
-        now_low, now_high = self.held_y
+        now_low, now_high = self.y_range
         low, high = (min(max(end, -FARTHEST), FARTHEST) for end in (low, high))
         least = max(min(least, FARTHEST), 1e-6 * max(abs(low), abs(high)))
         if high - low < least:
@@ -106,6 +106,6 @@ class PlotArea(PlotView):
             low, high = middle - least / 2, middle + least / 2
         spare = (high - low) / 8
         fits = now_low <= low and high <= now_high and (now_high - now_low) < 3 * (high - low + 2 * spare)
-        anew, self._fits_anew = self._fits_anew, False
-        if anew or not fits:
+        keeps_range, self._keeps_next_range = self._keeps_next_range, False
+        if keeps_range or not fits:
             self.box.set_range(y=(float(low - spare), float(high + spare)))

@@ -27,7 +27,7 @@ def image(plot: StepPlot) -> QImage:
     drawn = QImage(plot.size() * SHARP, QImage.Format.Format_RGB32)
     drawn.setDevicePixelRatio(SHARP)
     drawn.fill(theme.color("background"))
-    with _drawn_anew(plot, SHARP):
+    with _drawing_as_vectors(plot, SHARP):
         plot.render(drawn)
     return drawn
 
@@ -47,7 +47,7 @@ def svg(plot: StepPlot) -> bytes:
     frames = plot.frames
     place = plot.box.sceneBoundingRect()
     corner = plot.widget.viewport().mapTo(plot, plot.widget.mapFromScene(place.topLeft()))
-    with _drawn_anew(plot, 1):
+    with _drawing_as_vectors(plot, 1):
         inside = _svg(
             plot,
             place.size(),
@@ -113,10 +113,10 @@ def data(plot: StepPlot, run: Run) -> Content:
 
 
 @contextmanager
-def _drawn_anew(plot: StepPlot, sharp: int) -> Iterator[None]:
+def _drawing_as_vectors(plot: StepPlot, sharp: int) -> Iterator[None]:
     """Draw the plot as lines and letters in this context, not from its cached screen pictures."""
-    plot.draw_anew(sharp)
+    plot.draw_as_vectors(sharp)
     try:
         yield
     finally:
-        plot.draw_anew(0)
+        plot.draw_as_vectors(0)

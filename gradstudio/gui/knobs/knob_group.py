@@ -89,7 +89,7 @@ class KnobGroup(QWidget):
         """Put in the row of a knob that is here, in its place."""
         place = self.rows.index(row)
         self._column.insertWidget(place, row)
-        row.stand_in_section(mixed=self.mixed)
+        row.show_in_section(mixed=self.mixed)
         tab_behind(self.rows[place - 1] if place else self.head, row)
 
     def show_rows(self, simulator: Simulator, words: list[str], *, folded: bool) -> int:

@@ -50,7 +50,7 @@ class KnobPanel(Ground):
         self.search = SearchLine("Find a knob", "Lists the knobs with these words in their names, help or choices")
         self.search.textChanged.connect(self.forget)
         self._told: tuple[Simulator, frozenset[str], dict[str, tuple[Value, Value]]] | None = None  # by all rows
-        self.rows = KnobRows(KNOBS.values(), self._on_made)
+        self.rows = KnobRows(KNOBS.values(), self._on_row_created)
         self.groups = [KnobGroup(title, knobs, self.rows) for title, knobs in _by_section(KNOBS.values())]
         self.mistakes = self.groups[[group.title for group in self.groups].index("Mistakes")]
         self.essentials = QWidget()
@@ -132,7 +132,7 @@ class KnobPanel(Ground):
         before: QWidget = self.search
         for row in firsts:
             self._essential.addWidget(row)
-            row.stand_apart()
+            row.show_as_essential()
             tab_behind(before, row)
             before = row
         for group in self.groups:
@@ -197,7 +197,7 @@ class KnobPanel(Ground):
         self.reason.setText("\n\n".join([why, *(f"{name}\n{value}" for name, value in told)]))
         return True
 
-    def _on_made(self, row: KnobRow) -> None:
+    def _on_row_created(self, row: KnobRow) -> None:
         """Put a row that was asked for into its section, as it would stand there if it had been made before."""
         row.asked.connect(self.asked)
         row.slid.connect(self.slid)

@@ -58,7 +58,7 @@ class KnobRow(QWidget):
         self.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
         self.customContextMenuRequested.connect(self._menu)
 
-    def stand_in_section(self, *, mixed: bool) -> None:
+    def show_in_section(self, *, mixed: bool) -> None:
         """Use the name within the section, which says when its knobs take effect unless they are `mixed`."""
         self.label.setText(self.knob.label)
         self._show_slider(True)
@@ -69,7 +69,7 @@ class KnobRow(QWidget):
         if self._mark is not None:
             self._mark.setVisible(marked)
 
-    def stand_apart(self) -> None:
+    def show_as_essential(self) -> None:
         """Use the name of an essential knob, which says when it takes effect."""
         self.label.setText(label(self.knob))
         self._mark_label().setText("live" if self.knob.live else "restart")

@@ -32,7 +32,7 @@ def fill(menu: QMenu, context: Context) -> None:
     for path, fault in unreadable:
         action = menu.addAction(f"{path.stem}: cannot be read", lambda text=fault: context.message.show_error(text))
         action.setToolTip(fault)
-    if why := presets.why_not_seen():
+    if why := presets.why_unreachable():
         action = menu.addAction("Your own presets cannot be read", lambda: context.message.show_error(why))
         action.setToolTip(why)
 

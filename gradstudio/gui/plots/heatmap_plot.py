@@ -88,8 +88,8 @@ class HeatmapPlot(StepPlot):
         self.box.setYRange(0, max(len(rows), 1), padding=0)
         self.bar.show_levels(None, "", "")
 
-    def draw_anew(self, sharp: int) -> None:
-        super().draw_anew(sharp)
+    def draw_as_vectors(self, sharp: int) -> None:
+        super().draw_as_vectors(sharp)
         self.image.join(bool(sharp))
 
     def look_again(self) -> None:

@@ -25,13 +25,13 @@ class LayerController(QObject):
         self._looked = plots.looked
         self._rests: tuple[int | None, bool] = (None, True)  # viewed step, and whether it was followed
         self._note = ""
-        plots.made.connect(self._on_made)
+        plots.made.connect(self._on_part_created)
 
     @property
     def _page(self) -> LayerPage:
         return self._plots.layer_page
 
-    def _on_made(self, part: object) -> None:
+    def _on_part_created(self, part: object) -> None:
         if isinstance(part, LayerPage):
             part.step_asked.connect(self.look)
             part.turned.connect(self._show)

@@ -162,13 +162,13 @@ class StepPlot(StepFrame):
             self._draw_all(self.run)
         self.settle()
 
-    def draw_anew(self, sharp: int) -> None:
+    def draw_as_vectors(self, sharp: int) -> None:
         """Draw the plot as lines and letters, for a figure with `sharp` pixels per logical pixel; with 0, draw it for
         the screen again."""
         for canvas in self._canvases:
             canvas.sharp = sharp
         self.restyle()
-        self.widget.draw_anew(bool(sharp))
+        self.widget.draw_as_vectors(bool(sharp))
         if self.overlay is not None:
             self.overlay.set_cached(not sharp)
         if not sharp:

@@ -89,7 +89,7 @@ class RunsController(QObject):
             self._looking = False
             self._context.jobs.tell(task)
 
-        self._library.ask(find, self._on_found, on_failed, "Reading the list of runs")
+        self._library.ask(find, self._on_entries, on_failed, "Reading the list of runs")
 
     def mark(self) -> None:
         """Mark in the list the runs that the plots show, and draw the baseline over another run."""
@@ -255,7 +255,7 @@ class RunsController(QObject):
         entry = self._panel.model.entry(run)
         return f"“{entry.title}”" if entry is not None else run
 
-    def _on_found(self, reading: FoundEntries | None) -> None:
+    def _on_entries(self, reading: FoundEntries | None) -> None:
         self._looking = False
         if reading is not None:
             self._version = None if self._look_again else reading[0]

@@ -36,13 +36,13 @@ class _Topic(QWidget):
             label.setAlignment(Qt.AlignmentFlag.AlignTop)
         row = in_row(self._keys, (self._what, 1), spacing=12)
         in_column(role_label(title, "title"), row, of=self, margins=(0, 0, 0, 14), spacing=2)
-        self.show_found([])
+        self.show_matches([])
 
     @property
     def lines(self) -> int:
         return len(self._pairs) + 2
 
-    def show_found(self, words: Sequence[str]) -> bool:
+    def show_matches(self, words: Sequence[str]) -> bool:
         """Show the pairs that contain every word, together with the title; return whether there are any."""
         kept = [
             pair for pair in self._pairs if all(word in f"{self.title} {' '.join(pair)}".casefold() for word in words)
@@ -90,7 +90,7 @@ class KeysDialog(popups.TemporaryDialog):
         self.resize(wanted.boundedTo(room))
 
     def _find(self, text: str) -> None:
-        matches = [topic.show_found(text.casefold().split()) for topic in self.topics]
+        matches = [topic.show_matches(text.casefold().split()) for topic in self.topics]
         self.nothing.setVisible(not any(matches))
 
 

@@ -38,7 +38,7 @@ def remove(connection: sqlite3.Connection, before: float, runs: Iterable[str] | 
     if runs is None:
         return connection.execute(query, (before, *staying)).rowcount
     return sum(
-        connection.execute(f"{query} AND id = ?", (before, *staying, run)).rowcount + _remove_lost(connection, run)
+        connection.execute(f"{query} AND id = ?", (before, *staying, run)).rowcount + _remove_orphans(connection, run)
         for run in runs
     )
 
@@ -84,7 +84,7 @@ def _marks(values: Sized) -> str:
     return ", ".join("?" * len(values))
 
 
-def _remove_lost(connection: sqlite3.Connection, run: str) -> bool:
+def _remove_orphans(connection: sqlite3.Connection, run: str) -> bool:
     """Remove the remains of a run whose row is lost, and return whether there were any."""
     lost = run in [row[0] for row in connection.execute(LOST)]
     if lost:

@@ -300,6 +300,6 @@ class Library:
 
 def library_exists(path: Path) -> bool:
     """Return whether there is a library; LibraryError if that cannot be determined."""
-    if why := files.why_not_seen(path):
+    if why := files.why_unreachable(path):
         raise LibraryError(f"the run library cannot be opened: {why}")
     return os.path.exists(path)

@@ -339,7 +339,7 @@ def _presets() -> list[Check]:
             good.append(presets.read(path))
         except presets.PresetError as fault:
             bad.append(Check("Preset", False, str(fault), "Correct the file, or remove it."))
-    for why in (presets.why_not_seen(), files.why_not_seen(files.user_rules())):
+    for why in (presets.why_unreachable(), files.why_unreachable(files.user_rules())):
         if why:
             advice = "Make the folder readable, or set XDG_DATA_HOME and XDG_CONFIG_HOME to folders of your own."
             bad.append(Check("Own files", False, why, advice))

@@ -17,7 +17,7 @@ from gradstudio.session.remote.worker_pool import WorkerPool
 from gradstudio.worker.frames import Frame
 
 
-class CellsThere:
+class PlaceCells:
     """Has cells trained at one place."""
 
     def __init__(self, place: Place, pool: WorkerPool) -> None:

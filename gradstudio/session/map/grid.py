@@ -80,7 +80,7 @@ def equate_perfect_losses(plan: Plan, levels: np.ndarray) -> np.ndarray:
     return np.maximum(levels, least) if least > 0 else levels
 
 
-def jobs_left(plan: Plan, results: Mapping[Job, CellResult]) -> list[Job]:
+def next_jobs(plan: Plan, results: Mapping[Job, CellResult]) -> list[Job]:
     """Return the runs to make next; [] once the map is complete."""
     spots = next_cells(plan, measured_cells(plan, results))
     jobs = [Job(spot, seed) for seed in range(plan.seeds) for spot in spots]

@@ -13,7 +13,7 @@ from typing import Literal
 
 from gradstudio.session.map import grid as grids
 from gradstudio.session.map import workers
-from gradstudio.session.map.cells_there import CellsThere
+from gradstudio.session.map.cells_there import PlaceCells
 from gradstudio.session.map.cluster import Cluster
 from gradstudio.session.map.job_order import coarse_first
 from gradstudio.session.map.journal import Journal, JournalError
@@ -32,7 +32,7 @@ class Mapper(threading.Thread):
 
     def __init__(
         self, plan: Plan, path: Path, *, resume: bool = False, size: int = 0, cluster: str = "",
-        there: CellsThere | None = None, yielding: bool = False,
+        there: PlaceCells | None = None, yielding: bool = False,
     ) -> None:  # fmt: skip
         """`size`: number of worker processes, 0: one per core. `cluster`: the address of a Dask scheduler; "": none.
         `there`: the place that trains; None: this machine. `yielding`: the workers leave the cores to whatever else
@@ -85,7 +85,7 @@ class Mapper(threading.Thread):
             self.failure = traceback.format_exc()
             self._fail(f"{type(fault).__name__}: {fault}")
 
-    def _crew(self) -> CellsThere | Cluster | Pool:
+    def _crew(self) -> PlaceCells | Cluster | Pool:
         if self._there is not None:
             return self._there
         return Cluster(self._cluster) if self._cluster else Pool(self._size, yielding=self._yielding)
@@ -93,17 +93,17 @@ class Mapper(threading.Thread):
     def _fail(self, message: str) -> None:
         self.message, self.status = message, "failed"
 
-    def _make(self, journal: Journal, crew: CellsThere | workers.Crew) -> bool:
+    def _make(self, journal: Journal, crew: PlaceCells | workers.Crew) -> bool:
         """Train level after level. Return whether the map is complete."""
         level = 0
         while not self._cancelled.is_set():
-            jobs = coarse_first(self.plan, grids.jobs_left(self.plan, journal.results))
+            jobs = coarse_first(self.plan, grids.next_jobs(self.plan, journal.results))
             if not jobs:
                 return True
             level += 1
             self._tell(journal, level, 0, len(jobs))
             self._times = [time.monotonic()]
-            train = crew.results if isinstance(crew, CellsThere) else partial(workers.results, crew)
+            train = crew.results if isinstance(crew, PlaceCells) else partial(workers.results, crew)
             finished = train(self.plan, jobs, self._paused.is_set, self._cancelled.is_set)
             for done, (job, trained) in enumerate(finished, 1):
                 result = journal.add(job, trained)

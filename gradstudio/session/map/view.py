@@ -28,4 +28,4 @@ class View:
 def view_of(stored: JournalContent) -> View:
     drawing = drawing_of(stored)
     words = in_words(stored, drawing.grid)
-    return View(stored, drawing, words, not grids.jobs_left(stored.plan, stored.results))
+    return View(stored, drawing, words, not grids.next_jobs(stored.plan, stored.results))

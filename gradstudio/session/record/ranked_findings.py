@@ -12,7 +12,7 @@ from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.offered_remedies import fitting
 from gradstudio.core.diagnosis.remedies_as_code import OF_GRADIENTS, as_code
-from gradstudio.core.diagnosis.script_faults import is_heard
+from gradstudio.core.diagnosis.script_faults import is_observed
 from gradstudio.core.provenance import PHASES
 from gradstudio.core.unknown import UNKNOWN
 from gradstudio.session.record.own_steps import with_own_steps
@@ -26,17 +26,21 @@ _GROWN = 2.0  # times their median, above which the last of them counts as growt
 
 def ranked_findings(run: Run) -> list[Finding]:
     """Return the findings without those that others explain: causes, the most likely first, then notes."""
-    return [as_told(finding, run) for finding in cause_ranking.causes_only(list(run.findings.values()), run.provenance)]
+    return [
+        as_shown(finding, run) for finding in cause_ranking.causes_only(list(run.findings.values()), run.provenance)
+    ]
 
 
 def in_order(run: Run) -> list[Finding]:
     """Return every finding: causes, the most likely first, then those that they explain, then notes."""
-    return [as_told(finding, run) for finding in cause_ranking.rank_causes(list(run.findings.values()), run.provenance)]
+    return [
+        as_shown(finding, run) for finding in cause_ranking.rank_causes(list(run.findings.values()), run.provenance)
+    ]
 
 
-def as_told(finding: Finding, run: Run) -> Finding:
+def as_shown(finding: Finding, run: Run) -> Finding:
     """Return the finding as shown: with the matching remedies, and the script's own step numbers if they differ."""
-    return with_own_steps(run, finding if is_heard(finding) else _fitting(finding, run))
+    return with_own_steps(run, finding if is_observed(finding) else _fitting(finding, run))
 
 
 def _fitting(finding: Finding, run: Run) -> Finding:
@@ -80,7 +84,7 @@ def _with_birth(finding: Finding, run: Run) -> Finding:
     given = "came with what the model was given" if birth.operation == "input" else ""
     how = (
         "came with the data"
-        if birth.came_with_data
+        if birth.is_from_input
         else given or f"was made in the {PHASES[birth.phase]}, in {birth.short_name}"
     )
     return replace(finding, evidence=f"{finding.evidence} On rank {birth.rank} it {how}: {birth.cause}.")

@@ -270,10 +270,10 @@ class Server:
             sizes = [[step, len(content)] for step, content in states]
             return {"states": sizes}, [content for _, content in states]
 
-        self._answer_apart(head["to"], pack)
+        self._answer_in_thread(head["to"], pack)
 
     def _on_library(self, head: dict[str, Any], raw: memoryview) -> None:
-        self._answer_apart(head["to"], partial(library_served.answer, head))
+        self._answer_in_thread(head["to"], partial(library_served.answer, head))
 
     def _on_follow(self, head: dict[str, Any], raw: memoryview) -> None:
         self._serve(library_served.RunFollowed(head["to"], head["run"]))
@@ -282,7 +282,7 @@ class Server:
         if (served := self._served.get(head["to"])) is not None:
             served.pause(head["paused"])
 
-    def _answer_apart(self, to: int, find: Callable[[], Said]) -> None:
+    def _answer_in_thread(self, to: int, find: Callable[[], Said]) -> None:
         """Compute an answer in its own thread, and send it, or why there is none."""
 
         def work() -> None:

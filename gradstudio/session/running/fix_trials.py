@@ -195,7 +195,7 @@ class Trials(threading.Thread):
         run = driver.run
         if len(run.history) >= self.end or run.refusals or run.first_nonfinite_step is not None:
             return False
-        if self._found_again(run) and trial.broke_at is None:
+        if self._fails_again(run) and trial.broke_at is None:
             trial.broke_at = len(run.history) - 1
             return bool(trial.remedy)  # which may take longer to act, and is judged at its end
         return True
@@ -215,7 +215,7 @@ class Trials(threading.Thread):
         snapshot = KeptSnapshot(owner, self.step, state, so_far.diagnosis.copy(), dict(so_far.findings), so_far.seconds)
         self._snapshots.add(snapshot, 0.0)
 
-    def _found_again(self, run: Run) -> bool:
+    def _fails_again(self, run: Run) -> bool:
         """Return whether a run that stayed finite has a critical finding again. None of its critical findings began
         before the trials do."""
         return self._finite and is_critical(run)
@@ -236,7 +236,7 @@ class Trials(threading.Thread):
             return "failed"
         if run.first_nonfinite_step is not None:
             trial.broke_at, trial.nonfinite = run.first_nonfinite_step, True
-        elif self._found_again(run):
+        elif self._fails_again(run):
             trial.broke_at = len(run.history) - 1 if trial.broke_at is None else trial.broke_at
         elif self._stopping:
             return "not tried"

@@ -33,7 +33,7 @@ def train(
     if family is not None:
         worker = family.worker(record, paused=False, speed=UNLIMITED, before=None, twin=None, twin_knob="")
     own = record.experiment.studio_file is not None
-    with streams.apart(own=own), interrupts.stopping(lambda: worker.send(Stop())) as signals:
+    with streams.to_stderr(own=own), interrupts.stopping(lambda: worker.send(Stop())) as signals:
         signals.hasty |= own
         worker.start()
         if began is not None:
@@ -49,7 +49,7 @@ def train(
 def wait_for(trials: Trials, *, progress: bool) -> None:
     """Try fixes, and wait here until each has an outcome or Ctrl+C ends it. Results so far stay."""
     own = trials.tried.experiment.studio_file is not None
-    with streams.apart(own=own), interrupts.stopping(trials.stop) as signals:
+    with streams.to_stderr(own=own), interrupts.stopping(trials.stop) as signals:
         signals.hasty |= own
         trials.start()
         if progress:

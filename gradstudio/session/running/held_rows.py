@@ -15,7 +15,7 @@ HELD = 1 / 60  # seconds until rows are shown, checked at the end of a step: hal
 LONG = 0.2  # seconds of a step after which the rows before it are shown without waiting for its end
 
 
-class HeldRows:
+class PendingRows:
     """The rows of a run that have not reached its writer yet."""
 
     def __init__(self, writer: RunWriter) -> None:

@@ -123,7 +123,7 @@ def _hold_signals() -> None:
     _held.before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
 
 
-def _let_signals_come() -> None:
+def _process_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, _held.before)
 
 
@@ -135,12 +135,12 @@ def _leave_all() -> None:
         signal.set_wakeup_fd(-1)
     while _before:
         leave()
-    _let_signals_come()
+    _process_signals()
 
 
 _held = threading.local()  # signals that a forking thread blocked
 if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(before=_hold_signals, after_in_parent=_let_signals_come, after_in_child=_leave_all)
+    os.register_at_fork(before=_hold_signals, after_in_parent=_process_signals, after_in_child=_leave_all)
 
 
 @contextlib.contextmanager

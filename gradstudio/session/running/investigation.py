@@ -158,7 +158,7 @@ def sentence(birth: Provenance) -> str:
         if operation.given_inf and not operation.given_nan
         else "NaN or Inf"
     )
-    if birth.came_with_data:
+    if birth.is_from_input:
         given = ", ".join(place for place in (rank, part) if place)
         return (
             f"The first {what} came with the data of step {birth.step:,}{f' ({given})' if given else ''}: "

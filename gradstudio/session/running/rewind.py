@@ -109,10 +109,10 @@ class Rewinder:
         nearest.state.restore(trainer)
         self._kept_at = nearest.seconds
         if nearest.diagnosis is None:
-            return self._seen_until(nearest.step, stopped)
+            return self._diagnosis_until(nearest.step, stopped)
         return nearest.diagnosis.copy(), dict(nearest.findings)
 
-    def _seen_until(self, step: int, stopped: Callable[[], bool]) -> tuple[Diagnosis, dict[str, Finding]]:
+    def _diagnosis_until(self, step: int, stopped: Callable[[], bool]) -> tuple[Diagnosis, dict[str, Finding]]:
         """Return the diagnosis before a step, and its findings."""
         diagnosis, findings = Diagnosis(all_rules(), Progress.of(self._run.experiment)), {}
         for history in self._run.history.as_it_grew(0, step):

@@ -27,7 +27,7 @@ from gradstudio.session.record.snapshots import Snapshots
 from gradstudio.session.running import run_failure, trainer_making
 from gradstudio.session.running.due_measurements import DueMeasurements
 from gradstudio.session.running.gauge_sampling import GaugeSampler
-from gradstudio.session.running.held_rows import HeldRows
+from gradstudio.session.running.held_rows import PendingRows
 from gradstudio.session.running.investigation import bring, investigate, investigate_ranks
 from gradstudio.session.running.rewind import Rewinder
 
@@ -49,7 +49,7 @@ class RunDriver:
         self.gauges = GaugeSampler(self.writer)
         self._ranked = ranks_allowed.several(run.experiment)
         self._message, self._ended = "", False
-        self.held, self._due = HeldRows(self.writer), DueMeasurements(run)
+        self.held, self._due = PendingRows(self.writer), DueMeasurements(run)
         self._look_at = 0.0
         self._stands = False  # whether the trainer is at the same step as the run
         self._snapshots, self._rewinder = snapshots, Rewinder(self.writer, snapshots)
@@ -81,12 +81,12 @@ class RunDriver:
                 self.writer.note("notice", unknown)
             if stopped():  # while another run had to end, torch to load, or a studio file to be checked
                 return
-            stands = self._stand_again(trainer) if self.run.environment else self._stand_at_first()
+            stands = self._return_to_end(trainer) if self.run.environment else self._start_at_step_0()
             self._stands = stands
             if stands:
                 self._end_at_the_last()
 
-    def _stand_at_first(self) -> bool:
+    def _start_at_step_0(self) -> bool:
         """Build the model and move to the start of step 0."""
         trainer = self.trainer = trainer_making.make(self.run.experiment, self._stopped)
         trainer_making.check_changes(trainer, self.run.in_force, self._planned)
@@ -101,7 +101,7 @@ class RunDriver:
         if not self._ranked:
             self._rewinder.keep_if_due(trainer, *RunState.of(self.writer.run))
 
-    def _stand_again(self, trainer: Trainer | None) -> bool:
+    def _return_to_end(self, trainer: Trainer | None) -> bool:
         """Move behind the rows that the run has. Return whether it got there before it was stopped."""
         run = self.run
         self.writer.inherit()

@@ -13,7 +13,7 @@ from typing import IO, Any, cast
 
 
 @contextmanager
-def apart(*, own: bool) -> Iterator[None]:
+def to_stderr(*, own: bool) -> Iterator[None]:
     """Redirect output in this context to stderr; for the user's `own` code, also output that bypasses Python."""
     if not own:
         with redirect_stdout(sys.stderr):

@@ -170,7 +170,7 @@ class Worker(threading.Thread):
     def _train(self) -> None:
         """Make steps, as fast and as long as the commands say."""
         last = time.perf_counter()
-        while going := self._going():
+        while going := self._continuing():
             self._obey(going)
             if self._stopping.is_set():
                 return
@@ -196,7 +196,7 @@ class Worker(threading.Thread):
             for driver in going:
                 driver.step("paused" if self._paused else "running")
 
-    def _going(self) -> list[RunDriver]:
+    def _continuing(self) -> list[RunDriver]:
         """Return the drivers whose runs continue, and let the others record how they ended."""
         for driver in self._drivers:
             if driver.outcome is not None:

@@ -112,7 +112,7 @@ def _distance(difference: float) -> str:
     )
 
 
-def mistakes_made(run: Run) -> dict[str, str]:
+def active_mistakes(run: Run) -> dict[str, str]:
     """Return the mistakes that were switched on at the start or are now, each with its note given the other knobs."""
     made = {}
     for knob, value in run.experiment.items():

@@ -97,7 +97,7 @@ def _branch(run: Run) -> str:
 
 
 def _mistakes(run: Run) -> str:
-    made = [f"{name}{f' ({note})' if note else ''}" for name, note in names.mistakes_made(run).items()]
+    made = [f"{name}{f' ({note})' if note else ''}" for name, note in names.active_mistakes(run).items()]
     return f"{'A mistake was' if len(made) == 1 else 'Mistakes were'} switched on: {'; '.join(made)}." if made else ""
 
 
@@ -240,7 +240,7 @@ def in_words(run: Run) -> str:
         lines.append(f"  compared   step {compared.step:,}: {names.comparison(compared, run.experiment)}")
     if run.not_compared:
         lines.append(f"  compared   {run.not_compared}")
-    for name, note in names.mistakes_made(run).items():
+    for name, note in names.active_mistakes(run).items():
         lines.append(f"  mistake    {name}{f': {note}' if note else ''}")
     if run.watched is None or not run.watched.log:
         device = run.environment.get("device", "no device")

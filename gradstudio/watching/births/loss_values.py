@@ -92,7 +92,7 @@ class LossCode:
         self.nodes = in_order(node for node in every if mark not in node.metadata and not is_leaf(node))
         self.lines = LossLines(self.nodes, model)
         self._results: dict[Any, dict[int, Tensor | None]] = {}  # of each node, by the number of the result
-        for (node, number), tensor in {**_still_there(self.nodes), **(known or {})}.items():
+        for (node, number), tensor in {**_surviving(self.nodes), **(known or {})}.items():
             self._results.setdefault(node, {})[number] = tensor
         for node in self.nodes:
             for each, (maker, number) in zip(self._read_inputs(node), node.next_functions, strict=True):
@@ -186,7 +186,7 @@ class LossCode:
         return value if fits else None
 
 
-def _still_there(nodes: Sequence[Any]) -> dict[tuple[Any, int], Tensor]:
+def _surviving(nodes: Sequence[Any]) -> dict[tuple[Any, int], Tensor]:
     """Return the results of these nodes that still exist in the script, for example in a variable, and were never
     changed in place."""
     wanted = set(nodes)

@@ -178,10 +178,10 @@ class Births:
                 birth = birth or self._birth_of_pending(pending)
                 if birth is not None and birth.source.startswith(operation_lines.BEGAN):
                     birth = replace(birth, source=pending.began)
-        self._let_go_of_pending(0)
+        self._release_pending(0)
         return birth
 
-    def _let_go_of_pending(self, first: int) -> None:
+    def _release_pending(self, first: int) -> None:
         for pending in self._pending[first:]:
             loss_values.release(pending.held)
         del self._pending[first:]
@@ -246,7 +246,7 @@ class Births:
         return self._latest is not None or bool(self.suspects or self._back)
 
     @property
-    def came_back(self) -> bool:
+    def reached_model(self) -> bool:
         """Whether the latest backward pass, or a non-finite one before it, reached the model."""
         if self._heard:
             self._look_at_gradients()
@@ -310,7 +310,7 @@ class Births:
             self._look_at_gradients()
         place, self._told, self.unknown = self._before
         del self._roots[place:]
-        self._let_go_of_pending(max(0, len(self._pending) - 1))
+        self._release_pending(max(0, len(self._pending) - 1))
 
     def _look_back(self) -> None:
         """Check the previous pass, which has received no gradient by now: the script may have checked its loss."""
@@ -358,7 +358,7 @@ class Births:
         self.suspects.clear()
         self._finite, self._latest = (0, 0), None
         self._told, self.unknown = False, ""
-        self._let_go_of_pending(0)
+        self._release_pending(0)
         if self._steep:
             self._forget_derivatives()
 

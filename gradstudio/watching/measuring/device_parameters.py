@@ -106,7 +106,7 @@ class DeviceParameters(Parameters):
         if weights is None or not self._has_kept:
             layers[1:3] = UNKNOWN
             return lambda: NOT_MEASURED
-        there = self.gradients_are_there
+        there = self.gradients_are_current
         gradients = self._as_weights(self._held) if there else [None] * len(weights)
         figures = PendingFigures(self._table.change(self._kept, weights, gradients))
 
@@ -123,7 +123,7 @@ class DeviceParameters(Parameters):
 
     def _readable_weights(self) -> list[Tensor] | None:
         """Return the weights in a form that a kernel can read; None if a script has freed the memory of one."""
-        if self._are_dense and self._lie_as_weights(self.tensors) and all(map(Tensor.data_ptr, self.tensors)):
+        if self._are_dense and self._are_laid_out_as_weights(self.tensors) and all(map(Tensor.data_ptr, self.tensors)):
             return self.tensors
         tensors = [_dense(tensor.detach()) for tensor in self.tensors]
         for tensor, size in zip(tensors, self._numels, strict=True):
@@ -139,11 +139,11 @@ class DeviceParameters(Parameters):
 
     def _as_weights(self, gradients: list[Tensor | None]) -> list[Tensor | None]:
         """Return gradients with their entries in the order of their weights'."""
-        if self._are_dense and self._lie_as_weights(gradients) and all(self._held_at):
+        if self._are_dense and self._are_laid_out_as_weights(gradients) and all(self._held_at):
             return gradients
         return [self._as_weight(*each) for each in zip(gradients, self.tensors, self._numels, strict=True)]
 
-    def _lie_as_weights(self, tensors: Sequence[Tensor | None]) -> bool:
+    def _are_laid_out_as_weights(self, tensors: Sequence[Tensor | None]) -> bool:
         """Return whether tensors have the memory layout and formats that the weights had initially: usually, and
         quickly."""
         there: Any = tensors

@@ -187,7 +187,7 @@ class Parameters:
         if weights is None or not self._has_kept:
             layers[1:3] = UNKNOWN
             return NOT_MEASURED
-        there = self.gradients_are_there
+        there = self.gradients_are_current
         along = gradients if there else self._nowhere
         change = Change(*self._loops.now.change(self._before, weights, along, self._starts, self.sizes, layers))
         if there and (change.along_gradient or not change.norm or not self._loops.now.all_zero(gradients, self.sizes)):
@@ -208,7 +208,7 @@ class Parameters:
         return addresses[1]
 
     @property
-    def gradients_are_there(self) -> bool:
+    def gradients_are_current(self) -> bool:
         """Whether the last measured gradients are still those of the parameters, in the same memory."""
         now = [tensor.grad for tensor in self.tensors]
         is_same = len(now) == len(self._held) and all(map(is_, now, self._held))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from gradstudio.crash.call_log import CallLog, HeardCall, Outside, Ref
+from gradstudio.crash.call_log import CallLog, LoggedCall, Outside, Ref
 from gradstudio.crash.call_values import CannotTell, name_of, to_json
 from gradstudio.crash.recorded_pass import keys_of
 from gradstudio.session.files.crash_file import RecordedCall
@@ -80,7 +80,7 @@ class ProgramMaker:
                 break
         raise CannotTell("the loss scale of the step is not known")
 
-    def _call(self, call: HeardCall, log: CallLog, numbers: Numbers, known: Mapping[int, Key]) -> None:
+    def _call(self, call: LoggedCall, log: CallLog, numbers: Numbers, known: Mapping[int, Key]) -> None:
         def name_of_ref(ref: Ref) -> Key:
             if not ref.is_given:
                 return self._outside(log.outside[ref.place], known)

@@ -27,7 +27,7 @@ from gradstudio.session.files import gate
 from gradstudio.session.library.requests import Request
 from gradstudio.session.record.going_on import going_on
 from gradstudio.session.record.own_steps import own_step
-from gradstudio.session.record.ranked_findings import as_told
+from gradstudio.session.record.ranked_findings import as_shown
 from gradstudio.session.record.run import Run, Status
 from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.record.watched_script import WatchedScript
@@ -240,7 +240,7 @@ class WatchedRun:
             self.note(made.spike)
         if broke and not self.has_diverged and _may_be_harmless(made):
             return self._hold(made)
-        said = self._let_pass() if self._held else ""
+        said = self._accept_as_harmless() if self._held else ""
         if index % self._every and not broke:
             return Outcome(self.has_diverged, late, said)
         if broke:
@@ -265,7 +265,7 @@ class WatchedRun:
         return Outcome(self.has_diverged, made if made.left_out and self.left_out == 1 else late, said)
 
     @property
-    def _was_told(self) -> bool:
+    def _was_reported(self) -> bool:
         """Whether a step was reported that turned out to be harmless: later ones are only events."""
         return self.spared + self.harmless > 0
 
@@ -274,11 +274,13 @@ class WatchedRun:
         self._held.append(measured_step)
         raises = self.observer.options.on_nonfinite == "raise"
         if len(self._held) >= MOST_HELD:
-            first, is_new = self._held[0], self._was_told or raises
+            first, is_new = self._held[0], self._was_reported or raises
             self._diverge()
             return Outcome(True, first if is_new else None)
         is_new = (
-            self.left_out == 1 if measured_step.left_out else len(self._held) == 1 and (raises or not self._was_told)
+            self.left_out == 1
+            if measured_step.left_out
+            else len(self._held) == 1 and (raises or not self._was_reported)
         )
         return Outcome(False, measured_step if is_new else None)
 
@@ -303,7 +305,7 @@ class WatchedRun:
         self._writer.diverge_in_weights()
         return measured_step._replace(birth=(birth, ""))
 
-    def _let_pass(self) -> str:
+    def _accept_as_harmless(self) -> str:
         """Record the rows held back as harmless: the training continues. Return the report about the first of them."""
         assert self._run is not None
         measured_steps, self._held = self._held, []
@@ -377,7 +379,7 @@ class WatchedRun:
         """Handle a finding that is new or has become worse: the script may have to end."""
         assert self._run is not None
         if self._messenger is not None and self.is_recorded:
-            self._messenger.tell(as_told(finding, self._run))
+            self._messenger.tell(as_shown(finding, self._run))
         bar = self.observer.options.stop_on
         if bar and not self.remote.exit_code and (code := gate.exit_code([self._run], bar)):
             self._steps_before_stop = self._steps
@@ -478,8 +480,8 @@ class WatchedRun:
         late: MeasuredStep | None = None
         if self.run is None or self.run.over:
             return Outcome(self.has_diverged)
-        if self._held and status == "finished" and self._was_told:
-            self._let_pass()  # it continued after such steps before
+        if self._held and status == "finished" and self._was_reported:
+            self._accept_as_harmless()  # it continued after such steps before
         elif self._held:
             self._diverge()
         elif self._suspect is not None:

@@ -80,10 +80,10 @@ class _AtTorch:
         if self._end is not None:
             self._end()
         elif "torch" not in sys.modules:
-            _nothing_seen(self._order)
+            _record_nothing(self._order)
 
 
-def _nothing_seen(order: str) -> None:
+def _record_nothing(order: str) -> None:
     import json
 
     asked_for = json.loads(order)

@@ -77,7 +77,7 @@ class OpenStep:
         return self.clip[0] == "none" and clipping_is_observable()
 
     @property
-    def is_heard(self) -> bool:
+    def is_observed(self) -> bool:
         """Whether anything was observed of it."""
         return bool(self.micro_batches or self.gradient is not None or self.skipped_batches)
 
@@ -148,7 +148,7 @@ class OpenStep:
         """Forget measured gradients that the script has replaced by others computed from them. Return whether it
         has."""
         self.read()
-        if self.gradient is None or parameters.gradients_are_there:
+        if self.gradient is None or parameters.gradients_are_current:
             return False
         self.were_finite = not (self.is_broken or self.skipped_batches)
         self.skipped_batches = [
@@ -164,7 +164,7 @@ class OpenStep:
         birth, why = self.explained
         self.explained = birth or provenance, why or unknown
 
-    def anew(self) -> OpenStep:
+    def restarted(self) -> OpenStep:
         """Return the step as the script restarts it."""
         self.put_back()
         return OpenStep(self.has_thrown, self.skipped_batches)

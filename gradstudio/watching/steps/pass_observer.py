@@ -99,9 +99,9 @@ class PassObserver(TrainedModels):
         """Return the ids of the parameters of all optimizers of the process; None if not all of them are watched."""
         return self._sink.all_optimized_parameters()
 
-    def _anew(self) -> None:
+    def _restart(self) -> None:
         """Restart the step."""
-        self._step = self._step.anew()
+        self._step = self._step.restarted()
 
     def deliver(self) -> None:
         """Deliver the row of the latest step, if that has not been reported yet."""
@@ -155,7 +155,7 @@ class PassObserver(TrainedModels):
     @property
     def _has_more_to_tell(self) -> bool:
         """Whether anything was observed since the latest row."""
-        return self._step.is_heard or self._undelivered is not None or self.births.has_passes
+        return self._step.is_observed or self._undelivered is not None or self.births.has_passes
 
     def settle(self) -> bool:
         """Record the rest of an observer that is gone, and release its parameters, once. Return whether that is done:
@@ -175,7 +175,7 @@ class PassObserver(TrainedModels):
             self._release()
             self._trained = None
             self._see([])
-            self._anew()
+            self._restart()
             self._settled = True
         return True
 
@@ -193,7 +193,7 @@ class PassObserver(TrainedModels):
     def bind(self) -> bool:
         """Find the trained parameters, and begin a run if they differ from those before. Return whether there are
         any."""
-        if self._trained is not None and self._are_as_seen():
+        if self._trained is not None and self._are_unchanged():
             return True
         tensors = self.all_parameters()
         trained = [tensor for tensor in tensors if tensor.requires_grad and not is_lazy(tensor)]
@@ -228,14 +228,14 @@ class PassObserver(TrainedModels):
         self._shown = ModuleLayers(self.layers, MOST_LAYERS) if len(self.layers) > MOST_LAYERS else None
         self._sink.begin(self, self.layers if self._shown is None else self._shown.layers)
         self.births.has_told = False
-        self._anew()
+        self._restart()
         return True
 
     def _has_grown(self) -> bool:
         """Return whether further parameters are trained now, for example after a layer was unfrozen, or other ones
         instead of them all, or some have other sizes."""
         assert self._trained is not None
-        self._step.was_as_seen = self._are_as_seen()
+        self._step.was_as_seen = self._are_unchanged()
         if self._step.was_as_seen:
             return False
         if self.parameters.are_resized:
@@ -281,7 +281,7 @@ class PassObserver(TrainedModels):
             # otherwise nothing was observed since the previous step
             if self._step.micro_batches or self._step.clip[0] != "none":
                 broke_weights = self._on_discarded()
-                self._anew()
+                self._restart()
                 self.recorder.restart()
                 self._step.birth = broke_weights
             self.parameters.release()
@@ -308,7 +308,7 @@ class PassObserver(TrainedModels):
         if self._step.used is not None:
             self._sink.play(self, self._step.used)
         if self._step.is_broken and self._step.used is None:
-            skipped, moved = self._thrown_away(), self.parameters.weight_marks() != self._step.weights_of_pass
+            skipped, moved = self._skipped_batch(), self.parameters.weight_marks() != self._step.weights_of_pass
             if moved:
                 return skipped.provenance
             self._step.skipped_batches.append(skipped)
@@ -316,7 +316,7 @@ class PassObserver(TrainedModels):
             self.births.restart()
         return None
 
-    def _thrown_away(self) -> SkippedBatch:
+    def _skipped_batch(self) -> SkippedBatch:
         if self._step.birth is not None:
             self.births.restart()
             return SkippedBatch(self._step.losses, self._step.birth, "", after_backward=True)
@@ -334,7 +334,7 @@ class PassObserver(TrainedModels):
         self._roots = None
         if self._marks is None or self._trained is None:
             return self._step.is_ready
-        moved = self.parameters.have_moved(self._marks) or (self.parameters.may_wait and self.births.came_back)
+        moved = self.parameters.have_moved(self._marks) or (self.parameters.may_wait and self.births.reached_model)
         if not moved:  # the loss of another model
             self._step.birth = self._step.birth_before
             self.births.of_another()

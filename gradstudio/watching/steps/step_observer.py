@@ -35,11 +35,11 @@ class Observer(PassObserver):
     def before_step(self, optimizer: Optimizer, arguments: Any, named: Any) -> Any:
         """The optimizer is about to step. Return other arguments if its closure makes backward passes of its own."""
         self.deliver()
-        is_within = bool(self._step.left_out) or (self._step.is_ready and self.parameters.gradients_are_there)
+        is_within = bool(self._step.left_out) or (self._step.is_ready and self.parameters.gradients_are_current)
         if is_within and not self._step.is_evaluated_again:
             return None  # within the step of a subclass that calls the step of its base class
         if self._step.is_ready:  # the previous step ended with an exception
-            self._anew()
+            self._restart()
         closure = named.get("closure") if "closure" in named else arguments[1] if len(arguments) > 1 else None
         of_its_own = isinstance(closure, (nn.Module, type))  # the arguments of the step of a user's optimizer
         if not callable(closure) or of_its_own:
@@ -51,7 +51,7 @@ class Observer(PassObserver):
             self._guarded_ready()
             return loss
 
-        self._anew()
+        self._restart()
         if "closure" in named:
             return arguments, {**named, "closure": closure_with_passes}
         return (arguments[0], closure_with_passes, *arguments[2:]), named
@@ -152,7 +152,7 @@ class Observer(PassObserver):
         gradient = self._step.gradient
         if self._step.is_empty and gradient is not None and not self._has_moved(gradient):
             self._training.on_empty_step()
-            self._anew()  # as Lightning does for a skipped batch: nothing moves without a gradient
+            self._restart()  # as Lightning does for a skipped batch: nothing moves without a gradient
         elif self._step.left_out:
             self._finish(skipped=True)
         elif self._step.is_ready:
@@ -211,10 +211,10 @@ class Observer(PassObserver):
             and not (self._step.is_ready or self._step.used is not None)
             and self._step.is_broken
         ):
-            self._stop_short(self._thrown_away())
+            self._stop_short(self._skipped_batch())
         elif self._step.explained[0] is not None:  # its update has raised
             self._sink.stop_short(self, self._without_update(UNKNOWN, after_backward=False), is_row=False)
-        self._anew()
+        self._restart()
 
     def _stop_short(self, skipped: SkippedBatch) -> None:
         """Treat the end of the script as its reaction to this batch, unless it went on after an earlier one."""

@@ -98,7 +98,7 @@ class TrainedModels:
         """Treat this optimizer as the one that trains the model."""
         self._optimizer = weakref.ref(optimizer, self._on_gone)
 
-    def _are_as_seen(self) -> bool:
+    def _are_unchanged(self) -> bool:
         """Return whether the tensors are those with which the run began, with the same sizes, and the same of them are
         trained."""
         optimizer, before = self._optimizer(), self._seen

@@ -278,8 +278,8 @@ def test_a_journal_begins_where_files_have_no_second_name(tmp_path: Path, monkey
 def test_a_map_is_seen_coarsely_at_once_and_round_the_cross() -> None:
     """The order changes nothing but the order: the cells of a level are those that refinement asks for."""
     plan = plan_of(16, full=True)
-    jobs = coarse_first(plan, grids.jobs_left(plan, {}))
-    assert sorted(jobs) == sorted(grids.jobs_left(plan, {})) and len(jobs) == 256
+    jobs = coarse_first(plan, grids.next_jobs(plan, {}))
+    assert sorted(jobs) == sorted(grids.next_jobs(plan, {})) and len(jobs) == 256
     first = {(job.spot.row // 4, job.spot.column // 4) for job in jobs[:16]}
     assert len(first) == 16  # one in each block of four by four
     assert len({(job.spot.row // 2, job.spot.column // 2) for job in jobs[:64]}) == 64
@@ -288,7 +288,7 @@ def test_a_map_is_seen_coarsely_at_once_and_round_the_cross() -> None:
     away = [math.hypot(job.spot.column + 0.5 - place[1], job.spot.row + 0.5 - place[2]) for job in jobs[:16]]
     assert away == pytest.approx(sorted(away))
     known = {job: CellResult("learned", 1, 1.0, 1.0, 0.1) for job in jobs[:16]}
-    assert coarse_first(plan, grids.jobs_left(plan, known)) == jobs[16:]  # it goes on where it stopped
+    assert coarse_first(plan, grids.next_jobs(plan, known)) == jobs[16:]  # it goes on where it stopped
     assert (grids.fill_gaps(plan, grids.measured_cells(plan, known)).outcomes == 0).all()  # and the whole area is seen
 
 

@@ -21,7 +21,7 @@ from gradstudio.core.presets import Preset
 from gradstudio.core.worker_places import TO_INSTALL, Place
 from gradstudio.session.library.library_faults import LibraryError
 from gradstudio.session.library.store import Library
-from gradstudio.session.map.cells_there import CellsThere
+from gradstudio.session.map.cells_there import PlaceCells
 from gradstudio.session.map.map_plan import read_plan
 from gradstudio.session.map.mapper import Mapper
 from gradstudio.session.map.train_cell import Bench, Order
@@ -212,7 +212,7 @@ def test_cells_of_a_map_train_there(lab: Place, there: RemoteBackend, tmp_path: 
     plan = read_plan(
         preset, "optimizer.lr=0.1:10:log", "clipping.max_norm=0.1:1:log", 2, "clipping.kind=norm", 1, full=True
     )
-    mapper = Mapper(plan, tmp_path / "there.map", there=CellsThere(lab, there))
+    mapper = Mapper(plan, tmp_path / "there.map", there=PlaceCells(lab, there))
     mapper.run()
     assert (mapper.status, len(mapper.results)) == ("finished", 4), mapper.message
     job, trained = mapper.results[-1]

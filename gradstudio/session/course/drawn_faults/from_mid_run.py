@@ -51,7 +51,7 @@ def _rate_elsewhere(random: Random) -> DrawnFault:
     return _rate(random, other_task(random))
 
 
-def _rate_to_nothing(random: Random) -> DrawnFault:
+def _rate_to_zero(random: Random) -> DrawnFault:
     base = [*stack(random, 3), *trained_by(random)]
     low = f"optimizer.lr={lr_of(base) * log_uniform(random, 1e-7, 1e-4):.3g}"
     return _one(base, since(_early(random), low, named=("update_ratio_low",)))
@@ -86,7 +86,7 @@ def _outliers(random: Random) -> DrawnFault:
     return _one([*hidden, *trained_by(random, "sgd")], part)
 
 
-def _clipped_to_nothing(random: Random) -> DrawnFault:
+def _clipped_to_zero(random: Random) -> DrawnFault:
     base = [*stack(random, 3), *trained_by(random, "sgd"), "clipping.kind=norm", "clipping.max_norm=1"]
     low = f"clipping.max_norm={log_uniform(random, 1e-6, 1e-4)}"
     return _one(base, since(_early(random), low, named=("clipping_always",)))
@@ -157,11 +157,11 @@ _DRAWS: dict[str, Callable[[Random], DrawnFault]] = {
     "rate raised, SGD": _rate_sgd,
     "rate raised, Adam and RMSprop": _rate_adam,
     "rate raised, other tasks": _rate_elsewhere,
-    "rate lowered to nothing": _rate_to_nothing,
+    "rate lowered to nothing": _rate_to_zero,
     "clipping removed, recurrent": _clipping_removed,
     "clipping removed, GAN": _game_unclipped,
     "outliers begin": _outliers,
-    "clipping limit to nothing": _clipped_to_nothing,
+    "clipping limit to nothing": _clipped_to_zero,
     "to fp16, underflow": _underflow,
     "to fp16, scale too high": _static_overflow,
     "to fp16, forward overflow": _forward_overflow,
