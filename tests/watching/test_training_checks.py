@@ -432,7 +432,7 @@ def test_a_loss_that_rests_where_a_constant_prediction_leaves_it_is_named(watch:
     assert not judged(watch, lambda _, net, step: of_classes(net, random=False), model=healthy)
 
 
-@pytest.mark.parametrize(("scale", "norm", "told_of"), [
+@pytest.mark.parametrize(("scale", "norm", "report_line"), [
     (1000.0, None, True), (1.0, None, False), (1000.0, nn.BatchNorm1d(6), False), (1000.0, nn.LayerNorm(6), False),
     (1000.0, nn.Tanh(), False),
 ])  # fmt: skip
@@ -465,7 +465,7 @@ def test_identities_and_inputs_that_the_model_scales_are_no_large_inputs(watch: 
 
 
 @pytest.mark.parametrize(
-    ("kind", "told_of"), [("mended", False), ("leaks", True), ("each step", False), ("at the end", False)]
+    ("kind", "report_line"), [("mended", False), ("leaks", True), ("each step", False), ("at the end", False)]
 )
 def test_a_validation_in_training_mode_that_changes_batch_norms_is_named(
     watch: Watch, kind: str, report_line: bool
