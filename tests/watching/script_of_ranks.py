@@ -184,6 +184,7 @@ if "parted" in WHAT:
     for part in (model.first, model.last, model):  # the memory of a part's weights is gone after its pass
         fully_shard(part, mesh=mesh)
     train("parted, log", model, breaks=2)
+    train("parted, nan", fully_shard(Net(), mesh=mesh), nan=2)
     model = fully_shard(Net(), mesh=init_device_mesh("cpu", (1, ranks), mesh_dim_names=("copies", "parts")))
     train("parted and copied", model, clip=0.05)
     model = fully_shard(Net(), mesh=mesh, offload_policy=CPUOffloadPolicy(pin_memory=False))

@@ -143,6 +143,8 @@ def test_a_pass_that_takes_all_ranks_is_not_made_again_by_one(trained: Trained) 
     run = trained.runs["parted, log"]
     assert run.first_nonfinite_step == 2 and len(run.history) == 4
     assert run.provenance is not None and (run.provenance.rank, run.provenance.operation) == (1, "LogBackward0")
+    given = trained.runs["parted, nan"].provenance
+    assert given is not None and given.rank == 1 and "holds 1 NaN before the pass" in given.cause
 
 
 def test_what_the_other_ranks_would_not_know_of_is_refused(trained: Trained) -> None:

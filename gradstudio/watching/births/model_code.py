@@ -57,6 +57,19 @@ def provenance(
     )
 
 
+def of_the_inputs(kept_pass: KeptPass) -> Provenance | None:
+    """Return the birth if an input held NaN before the pass, which takes no replay to know; None if none did. Inf alone
+    may be a mask."""
+    for place, (tensor, _) in enumerate(() if kept_pass.inputs_changed else kept_pass.taken):
+        if (values := values_of(tensor)).nan:
+            given = together([values_of(each) for each in kept_pass.results if each is not None])
+            cause = f"input {place}{_OF_THE_MODEL}holds {values.broken} before the pass"
+            name, taken = "input", [values]
+            operation = WatchedOperation(name, "forward", "", "", 0, tensor.dtype, taken, given, [], (), set(), None)
+            return birth.provenance([operation], [0], (), cause=cause, taken=birth.taken_by(taken))
+    return None
+
+
 def within(own_birth: Provenance, name: str) -> Provenance:
     """Return the result for one model of several, which has this name among them."""
 

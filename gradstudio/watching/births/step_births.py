@@ -483,6 +483,8 @@ class Births:
             with contextlib.suppress(ProvenanceUnknown):
                 if birth := loss_code.born_in_a_pass(roots, self._all()):
                     return birth
+            if birth := model_code.of_the_inputs(kept_pass):
+                return self._among_all(birth, kept_pass)
             raise
 
     def _broken_before(self, roots: Sequence[Tensor]) -> KeptPass | None:
@@ -531,7 +533,10 @@ class Births:
         made = replay(model, kept_pass)
         if made.sink is None:
             return None
-        birth = model_code.provenance(model, kept_pass, made.watcher, made.sink, number, of)
+        return self._among_all(model_code.provenance(model, kept_pass, made.watcher, made.sink, number, of), kept_pass)
+
+    def _among_all(self, birth: Provenance, kept_pass: KeptPass) -> Provenance:
+        """Return the birth with the name of its model, if there are several."""
         if len(self._models) == 1:
             return birth
         place = next(place for place, either in enumerate(self._models) if either is kept_pass.of.either)
