@@ -106,11 +106,10 @@ def frame_at(place: Place) -> FrameType | None:
 
 def beside(file: str) -> list[str]:
     """Return a file and the other loaded files of the user's own code in its folder."""
-    loaded = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
-    folders = {each: os.path.dirname(each) for each in loaded if each}  # of thousands of files, in hundreds of folders
-    folder = os.path.abspath(os.path.dirname(file))
-    same = {each for each in set(folders.values()) if os.path.abspath(each) == folder}
-    return [file, *sorted(each for each, of in folders.items() if of in same and each != file and is_own(each))]
+    loaded = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    folder = os.path.dirname(os.path.abspath(file))
+    others = {each for each in loaded if each and each != file and os.path.dirname(os.path.abspath(each)) == folder}
+    return [file, *sorted(each for each in others if is_own(each))]
 
 
 def calls_of(operation: str, file: str, but: Iterable[tuple[int, int]] = ()) -> list[Site]:
