@@ -118,7 +118,7 @@ def watch(
 
 
 def _is_program(path: str) -> bool:
-    """Return whether a file is one that the system runs itself, such as a Python."""
+    """Return whether a file is one that the system runs itself, such as a Python interpreter."""
     with open(path, "rb") as file:
         return file.read(4) in (b"\x7fELF", b"\xcf\xfa\xed\xfe") or path.lower().endswith(".exe")
 

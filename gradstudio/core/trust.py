@@ -43,7 +43,7 @@ def agree_here(*hashes: str) -> None:
 
 
 def agreed_here() -> frozenset[str]:
-    """Return what was agreed to until this program ends."""
+    """Return what the user has agreed to until this program ends."""
     return frozenset(_agreed_here)
 
 

@@ -168,7 +168,8 @@ class CallLog(TorchFunctionMode):
         return Ref(False, place)
 
     def note_derivative(self, tensor: Tensor) -> None:
-        """Note where the script itself says what the derivative of a tensor is, which no call tells."""
+        """Record the autograd function with which the script itself defines the derivative of a tensor, if it does: the
+        call log cannot show it."""
         if isinstance(tensor.grad_fn, BackwardCFunction):
             self.own_derivative = type(tensor.grad_fn).__name__.removesuffix("Backward")
 

@@ -9,8 +9,8 @@ from gradstudio.session.files.crash_file import RecordedCall
 
 
 class Guard(NamedTuple):
-    """The change to the dangerous argument of a call, which is identified by its name, its line and its module; a
-    "softplus" stands in place of the call, and a "mask" is a number in place of -Inf."""
+    """The change to the dangerous argument of a call, which is identified by its name, its line and its module;
+    "softplus" replaces the call by a softplus, and "mask" replaces -Inf by a number."""
 
     do: str
     line: str

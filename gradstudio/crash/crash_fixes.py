@@ -197,8 +197,8 @@ def _guards(born: RecordedBirth) -> Iterator[Change]:
 
 
 def _before(structure: Structure, born: RecordedBirth) -> Iterator[Change]:
-    """Where a call takes what another has put in: a softplus in place of a ReLU that gave a 0, such as a variance, and
-    a number in place of the -Inf of a mask."""
+    """Fixes at an earlier call whose result this call uses: a softplus in place of a ReLU that gave a 0, such as a
+    variance, and a number in place of the -Inf of a mask."""
     kind = born.do.rpartition(".")[2]
     danger = _GUARDS.get(kind, ("",))[0]
     for calls in structure.programs:

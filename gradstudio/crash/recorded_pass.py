@@ -34,8 +34,8 @@ class Raised(Exception):
 
 
 class Pass:
-    """One replayed pass. `born` is the index of the call in which the first non-finite value was born, -1 without one;
-    `spread` that of the call that took the Inf of a mask into account, as a mean does; `given` names the non-finite
+    """One replayed pass. `born` is the index of the call that produced the first non-finite value, -1 if there is none;
+    `spread` that of the call that let the Inf of a mask into other values, as a mean does; `given` names the non-finite
     inputs of the pass."""
 
     def __init__(
@@ -195,7 +195,7 @@ def keys_of(value: Any) -> Iterator[Key]:
 
 
 def fills(call: RecordedCall) -> bool:
-    """Return whether a call puts a number into a tensor, which is -Inf on purpose in a mask."""
+    """Return whether a call writes a number into a tensor: in a mask, -Inf is intended."""
     return call.kind in FILLS or (call.kind == "__setitem__" and {"float": "-inf"} in call.given)
 
 

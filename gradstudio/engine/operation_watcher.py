@@ -248,7 +248,7 @@ def _entries(tensor: Tensor) -> Tensor:
 
 
 def has_memory(tensor: Tensor) -> bool:
-    """Return whether there is something to read: FSDP2 takes the memory of a layer's weights away after its pass."""
+    """Return whether a tensor has memory to read: FSDP2 frees the memory of a layer's weights after its pass."""
     try:
         return tensor.numel() == 0 or tensor.untyped_storage().nbytes() > 0
     except (RuntimeError, NotImplementedError):  # it wraps others

@@ -1,4 +1,4 @@
-"""Snapshots on disk: those of a model of which memory has room for few."""
+"""Snapshots on disk, for models of which only a few snapshots fit into memory."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class _TensorOnDisk(NamedTuple):
 
 
 class SpilledSnapshot:
-    """A snapshot that a thread of its own moves to disk. It goes with this object. Where the disk does not take it, it
-    stays in memory."""
+    """A snapshot that its own thread moves to disk. The file is deleted with this object. If the disk cannot take it,
+    it stays in memory."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.step, self.experiment, self.nbytes = snapshot.step, snapshot.experiment, snapshot.nbytes
@@ -41,7 +41,7 @@ class SpilledSnapshot:
 
     @property
     def moving(self) -> bool:
-        """Whether it is on its way to the disk."""
+        """Whether it is being moved to disk."""
         return self._thread.is_alive()
 
     def restore(self, trainer: Trainer) -> None:
@@ -79,7 +79,7 @@ class SpilledSnapshot:
 
 
 def _replace_kind(value: Any, kind: type, change: Callable[[Any], Any]) -> Any:
-    """Return a value with everything of a kind changed that is in its lists and dicts."""
+    """Return a value with `change` applied to each object of a kind in its nested lists and dicts."""
     if isinstance(value, kind):
         return change(value)
     if isinstance(value, dict):

@@ -101,8 +101,8 @@ class Theme(QObject):
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Style the parts passed to `apply_style` in this context at its end: faster, for parts that are put into
-        others until then. Text measured meanwhile must be measured again."""
+        """Collect the parts passed to `apply_style` in this context, and style them at its end: faster for parts that
+        are put into others until then. Text measured meanwhile must be measured again."""
         with self._parts.together():
             yield
 

@@ -49,7 +49,7 @@ class RequestedKnobs:
         return self._set(name, value, self.next_place)
 
     def train_at(self, place: Place | None, device: str) -> dict[str, Value]:
-        """Train on a device of a place from the next restart on; None: here. Return as `set` does."""
+        """Train on a device of a place from the next restart on; None: here. Return the same as `set`."""
         return self._set(DEVICE, device, place)
 
     def _set(self, name: str, value: Value, place: Place | None) -> dict[str, Value]:

@@ -133,7 +133,7 @@ class SimulatedRuns(RequestedKnobs):
         return PlaceLibrary(place, self._backend.at(place))
 
     def cells_at(self, place: Place | None) -> PlaceCells | None:
-        """Return what trains the cells of a map at a place; None here."""
+        """Return the object that trains the cells of a map at a place; None: here."""
         return PlaceCells(place, self._backend.at(place)) if place is not None else None
 
     def leaves(self, run: str) -> bool:

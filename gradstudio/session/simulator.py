@@ -31,7 +31,7 @@ MORE_STEPS = 300  # number of steps by which a finished run continues
 
 
 class Simulator(SimulatedRuns):
-    """What a person does with runs. Every method returns at once; only the GUI thread (or a test) calls them."""
+    """The user's actions on runs. Every method returns at once; only the GUI thread (or a test) calls them."""
 
     def __init__(self, preset: Preset, library: Path | None = None, backend: Backend | None = None) -> None:
         super().__init__(preset, library, backend)

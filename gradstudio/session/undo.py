@@ -15,7 +15,7 @@ DEVICE = "run.device"  # the knob that stands for the place too
 
 
 class KnobsAndPlace(NamedTuple):
-    """The knobs that are requested, and the place of the next run; None: here."""
+    """The requested knobs, and the place of the next run; None: here."""
 
     knobs: Experiment
     place: Place | None
@@ -29,7 +29,7 @@ class Replaced(NamedTuple):
 
     @classmethod
     def between(cls, before: KnobsAndPlace, now: KnobsAndPlace) -> Replaced:
-        """Return what `now` replaced of `before`."""
+        """Return the values of `before` that `now` replaced."""
         moved = {DEVICE: before.knobs[DEVICE]} if before.place != now.place else {}
         return cls(moved | differing(now.knobs, before.knobs), before.place)
 
@@ -60,7 +60,7 @@ class Changes:
             self._redo.clear()
 
     def latest(self, *, redo: bool) -> Replaced | None:
-        """Return what undoing, or redoing, requests; None if there is nothing left."""
+        """Return the values that undoing, or redoing, requests; None if there is nothing left."""
         history = self._redo if redo else self._undo
         return history[-1] if history else None
 

@@ -329,7 +329,8 @@ class Watcher:
             act([*lines, *self._crash_lines(watched_run, lines[0])], policy, say)
 
     def _crash_lines(self, watched_run: WatchedRun, reason: str) -> list[str]:
-        """Write a crash file, where a run of several ranks has none yet, and return the line that says where it is."""
+        """Write a crash file, unless a run of several ranks already has one, and return the line that says where it
+        is."""
         has_file = watched_run.joined is not None and "not finite" in watched_run.crash_kinds
         return [watched_run.crash_line] if has_file or self._crash(watched_run, reason, "not finite") else []
 

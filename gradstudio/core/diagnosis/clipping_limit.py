@@ -28,8 +28,8 @@ def largest(settings: Settings, history: History) -> float:
 
 
 def by_norm(history: History, step: int, *others: str) -> tuple[str, ...]:
-    """Return clipping by a norm of 1, and the other kinds, as remedies; none where SGD's update of such a gradient is
-    still longer than three quarters of the weights were at first, or where the decay takes all of them."""
+    """Return clipping by a norm of 1, and the other kinds, as remedies; none if SGD's update of such a gradient is
+    still longer than three quarters of the initial weights, or if the decay takes all of them."""
     settings, weights = in_force(history, step), history.value("weight_norm", 0)
     kept = 1 - settings.momentum if settings and settings.optimizer == "sgd" and settings.momentum < 1 else math.inf
     too_long = history.value("lr", step) / kept > 0.75 * weights > 0

@@ -15,8 +15,8 @@ _LEAST, _MOST = 1e-6, 10.0  # rates beyond these indicate an unusual gradient an
 
 
 def fitting_rate(history: History) -> float | None:
-    """Return the rate at which the first update would have been USUAL, with all that momentum makes of it; None if
-    there was no update, it was lost in rounding, or that rate is out of the usual range."""
+    """Return the rate at which the first update would have been USUAL, including the effect of momentum; None if there
+    was no update, it was lost in rounding, or that rate is out of the usual range."""
     momentum = history.settings[0][1].momentum if history.settings else 0.0
     kept = 1 - momentum if 0 < momentum < 1 else 1.0
     for step in range(min(len(history), 10)):
@@ -33,7 +33,7 @@ def is_another(rate: float, *others: float) -> bool:
 
 
 def lower(history: History, lr: float) -> tuple[str, ...]:
-    """Return lower learning rates as remedies, the best-fitting first; none that is far from that one."""
+    """Return lower learning rates as remedies, the best-fitting first; none that is far from the best one."""
     fit = fitting_rate(history)
     rates = [rate for rate in (fit, lr / 10, lr / 100) if rate is not None and 0 < rate < min(lr / CLEARLY, _MOST)]
     rates = [rate for rate in rates if fit not in rates or fit / _FAR < rate < fit * _FAR]

@@ -18,8 +18,8 @@ from gradstudio.core.text import number
 @dataclass
 class ClippingAlways(Looking):
     """Fires if more than `share` of the last `window` steps were clipped. It is a warning if clipping left less than
-    `left` of the norm, updates are smaller than `usual`, and the run learns almost nothing, or nothing more. (A public
-    watcher already warns at 5 % of 300 steps; many healthy runs clip more.)"""
+    `left` of the norm, updates are smaller than `usual`, and the run learns almost nothing, or has stopped learning. (A
+    public watcher already warns at 5 % of 300 steps; many healthy runs clip more.)"""
 
     rule = "clipping_always"
     share: float = 0.95

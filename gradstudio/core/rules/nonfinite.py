@@ -22,7 +22,7 @@ _OF_LION = (
 
 
 def _hides(history: History, step: int) -> bool:
-    """Return whether the optimizer makes finite updates of NaN."""
+    """Return whether the optimizer turns NaN gradients into finite updates."""
     settings = mechanism.in_force(history, step)
     return settings is not None and settings.optimizer == "lion"
 

@@ -1,4 +1,4 @@
-"""A gradient that does not reach the first time steps of a sequence: the network cannot learn what stands there."""
+"""A gradient that does not reach the first time steps of a sequence: the network cannot learn what comes there."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from gradstudio.core.text import number
 
 @dataclass
 class VanishingInTime(Looking):
-    """Fires in a run that fails, or knows hardly more than guessing, if the median of the latest `looks` ratios of the
+    """Fires in a run that fails, or is hardly better than guessing, if the median of the latest `looks` ratios of the
     gradient by the first and by the last time step's input is below `ratio`. Networks of 25 steps that learned had 0.2
-    to 6, such that did not 1e-6 to 0.05. An early look may show less in a network that learns later."""
+    to 6, those that did not 1e-6 to 0.05. In a network that learns later, an early look may show less."""
 
     rule = "vanishing_in_time"
     ratio: float = 0.01

@@ -1,5 +1,5 @@
 """Clipping rules, by their name in clipping.kind. Each changes the gradients in place, and returns whether it may have
-changed any of them. A rule that compares with earlier steps keeps its numbers in the `memory`."""
+changed any of them. A rule that compares with earlier steps keeps its numbers in `memory`."""
 
 from __future__ import annotations
 
@@ -57,18 +57,18 @@ def per_tensor(flat: Flat, knobs: Clipping, memory: Memory) -> bool:
 
 
 def per_module(flat: Flat, knobs: Clipping, memory: Memory) -> bool:
-    """Clip by norm, the tensors of each module by themselves: weight and bias together."""
+    """Clip by norm, separately for the tensors of each module: weight and bias together."""
     return _per_group(flat, knobs, [module_of(name) for name, _ in flat.named])
 
 
 def per_network(flat: Flat, knobs: Clipping, memory: Memory) -> bool:
-    """Clip by norm, each player of a gan by itself; another model as a whole."""
+    """Clip by norm, separately for each player of a GAN; any other model as a whole."""
     players = ("generator", "discriminator")
     return _per_group(flat, knobs, [name.partition(".")[0] * name.startswith(players) for name, _ in flat.named])
 
 
 def module_of(name: str) -> str:
-    """Return the module of a parameter; all of an attention are one."""
+    """Return the module of a parameter; an attention counts as one module."""
     parts = name.split(".")
     ends = (at for at, part in enumerate(parts, 1) if part.endswith(("attention", "attn")))
     return ".".join(parts[: next(ends, -1)])
@@ -101,8 +101,8 @@ def agc(flat: Flat, knobs: Clipping, memory: Memory, eps: float = 1e-3) -> bool:
 
 
 def zclip(flat: Flat, knobs: Clipping, memory: Memory) -> bool:
-    """Bring a norm that stands z > zclip_deviations deviations above its running mean down to mean + deviation times
-    zclip_deviations^2 / z (Kumar 2025, arXiv 2504.02507). A norm that is not finite is neither clipped nor kept."""
+    """Reduce a norm that is z > zclip_deviations deviations above its running mean to mean + deviation times
+    zclip_deviations^2 / z (Kumar 2025, arXiv 2504.02507). A non-finite norm is neither clipped nor remembered."""
     norm = _common_norm(flat)
     known = memory.setdefault("zclip", torch.zeros(3, device=norm.device))
     seen, mean, variance = known.unbind()
@@ -118,9 +118,9 @@ def zclip(flat: Flat, knobs: Clipping, memory: Memory) -> bool:
 
 
 def adagc(flat: Flat, knobs: Clipping, memory: Memory) -> bool:
-    """Bring the gradient of each tensor to adagc_factor times the running mean of its clipped norms, where it is
-    larger; in the first steps, clip all by norm and keep the smallest norm (Wang 2025, arXiv 2502.11034). Norms that
-    are not finite are neither clipped nor kept, and a norm of 0 is not the smallest."""
+    """Reduce the gradient of each tensor to adagc_factor times the running mean of its clipped norms if it is larger;
+    in the first steps, clip all by norm and remember the smallest norm (Wang 2025, arXiv 2502.11034). Non-finite norms
+    are neither clipped nor remembered, and a norm of 0 does not count as the smallest."""
     norms = tensor_lists.norms(flat.grads)
     known = memory.setdefault("adagc", torch.cat([norms.new_zeros(1), torch.full_like(norms, torch.inf)]))
     warm, usual = known[0] < WARMUP["adagc"], known[1:]

@@ -105,7 +105,7 @@ def set_rates(optimizer: torch.optim.Optimizer, knobs: experiment.Optimizer, sha
 
 
 def averaged(optimizer: torch.optim.Optimizer) -> Tensor | None:
-    """Return the mean of the weights that is to be tested in their place, flat; None if they are tested themselves."""
+    """Return the mean of the weights, flat, if the tests use it in place of the weights; None otherwise."""
     kept = state(optimizer) if isinstance(optimizer, ScheduleFree) else {}
     return kept.get("x")
 

@@ -89,7 +89,7 @@ class StableAdamW(OneTensorAtATime):
 class ScheduleFree(OneTensorAtATime):
     """Schedule-Free AdamW (Defazio 2024, arXiv 2405.15682, algorithm 1): the weights are y = (1 - beta1) z + beta1 x,
     where AdamW without momentum moves z by the gradient at y, and x is the mean of all z, weighted by their squared
-    rates. x is what is tested."""
+    rates. The tests use x."""
 
     def _update(self, group: dict[str, Any], weight: Tensor, grad: Tensor, state: dict[str, Any]) -> None:
         beta1, beta2 = group["betas"]

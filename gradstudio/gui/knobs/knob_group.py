@@ -55,7 +55,7 @@ class KnobGroup(QWidget):
     """Knobs under a header that says when they take effect."""
 
     def __init__(self, title: str, knobs: Sequence[Knob], rows: KnobRows) -> None:
-        """`knobs`: all that may be here; `rows`: those of all knobs."""
+        """`knobs`: all that may be in this group; `rows`: the rows of all knobs."""
         super().__init__()
         self.title, self.knobs, self._rows = title, knobs, rows
         self.standing: list[Knob] = []  # those that are here
@@ -74,11 +74,11 @@ class KnobGroup(QWidget):
 
     @property
     def rows(self) -> list[KnobRow]:
-        """The rows that are here and were made."""
+        """The rows of this group that have been created."""
         return [self._rows.made[knob.name] for knob in self.standing if knob.name in self._rows.made]
 
     def place(self, knobs: Sequence[Knob]) -> None:
-        """Hold these knobs, in this order; those that another group has taken are already gone."""
+        """Show these knobs, in this order; those that another group has taken are already removed."""
         if knobs == self.standing:
             return
         self.standing = list(knobs)
@@ -86,7 +86,7 @@ class KnobGroup(QWidget):
             self.take(row)
 
     def take(self, row: KnobRow) -> None:
-        """Put in the row of a knob that is here, in its place."""
+        """Insert the row of a knob of this group at its position."""
         place = self.rows.index(row)
         self._column.insertWidget(place, row)
         row.show_in_section(mixed=self.mixed)

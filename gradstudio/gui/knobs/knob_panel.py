@@ -198,7 +198,7 @@ class KnobPanel(Ground):
         return True
 
     def _on_row_created(self, row: KnobRow) -> None:
-        """Put a row that was asked for into its section, as it would stand there if it had been made before."""
+        """Put a row that was just created into its section, as if it had existed from the start."""
         row.asked.connect(self.asked)
         row.slid.connect(self.slid)
         row.hide()

@@ -1,5 +1,5 @@
-"""The rows of the form by the names of their knobs. Most knobs are never looked at, so a row is made when it is first
-asked for."""
+"""The rows of the form by the names of their knobs. Most knobs are never looked at, so a row is created on first
+use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gradstudio.gui.knobs.knob_row import KnobRow
 
 
 class KnobRows(Mapping[str, KnobRow]):
-    """`knobs`: all of them. `made`: the rows that were asked for. `on_made` is called with each of them once."""
+    """`knobs`: all of them. `made`: the rows that have been created. `on_made` is called once with each new row."""
 
     def __init__(self, knobs: Iterable[Knob], on_made: Callable[[KnobRow], object]) -> None:
         self.made: dict[str, KnobRow] = {}
@@ -30,7 +30,7 @@ class KnobRows(Mapping[str, KnobRow]):
         return len(self.knobs)
 
     def add(self, knobs: Iterable[Knob]) -> None:
-        """Take in further knobs."""
+        """Add further knobs."""
         self.knobs |= {knob.name: knob for knob in knobs}
 
     def remove(self, knobs: Iterable[Knob]) -> None:

@@ -124,7 +124,7 @@ class PlotStack(QWidget):
         return page
 
     def _make_late(self, name: str, make: Callable[[StepRange, Cursor], Part], share: int) -> Part:
-        """Make a part, hidden, and put it where it stands among the others, for Tab too."""
+        """Create a part, hidden, at its position among the others, also in the tab order."""
         place = PARTS.index(name)
         before = next(vars(self)[each] for each in reversed(PARTS[:place]) if self.has(each))
         behind = next(vars(self)[each] for each in PARTS[place:] if self.has(each))
@@ -139,7 +139,7 @@ class PlotStack(QWidget):
         return part
 
     def has(self, name: str) -> bool:
-        """Return whether a part was needed yet."""
+        """Return whether a part has been created."""
         return name in vars(self)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
@@ -153,7 +153,7 @@ class PlotStack(QWidget):
 
     @property
     def every(self) -> tuple[StepPlot, ...]:
-        """The plots that were made, from above."""
+        """The plots that have been created, from top to bottom."""
         plots = {"layer_card": (self.layers,), "layer_page": self._layer_plots}
         return tuple(plot for name in PARTS if self.has(name) for plot in plots.get(name) or (vars(self)[name],))
 
@@ -163,7 +163,7 @@ class PlotStack(QWidget):
 
     @property
     def layer_open(self) -> bool:
-        """Whether the page of a layer has the room of all plots."""
+        """Whether the page of a layer takes the place of all plots."""
         return self.has("layer_page") and not self.layer_page.isHidden()
 
     @property

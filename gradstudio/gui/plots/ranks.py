@@ -99,6 +99,6 @@ class RanksPlot(HeatmapPlot):
 
 
 def has_ranks(run: Run) -> bool:
-    """Return whether the ranks of a run were measured, or will be."""
+    """Return whether the ranks of a run are measured, now or later."""
     several = run.watched is None and run.experiment.distributed.ranks > 1
     return several and (len(run.history.ranks) > 0 or not (len(run.history) or run.over))

@@ -39,7 +39,7 @@ def _filled(box: Box, parts: tuple[Any, ...], margins: Margins | None, spacing: 
 
 
 def tab_behind(before: QWidget, widget: QWidget) -> None:
-    """Let Tab come from a widget to one that was made later, with all that is in it."""
+    """Put a widget that was created later, with everything in it, behind another one in the tab order."""
     last = (_tab_stops(before) or [before])[-1]
     for stop in _tab_stops(widget):
         QWidget.setTabOrder(last, stop)

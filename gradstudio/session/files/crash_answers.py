@@ -158,7 +158,7 @@ def contents(crash: CrashFile) -> list[tuple[str, str]]:
 
 
 def _of_ranks(crash: CrashFile) -> list[tuple[str, str]]:
-    """Return which part of the weights a file has, if each rank has written its own."""
+    """Return which part of the weights a file contains, if each rank has written its own file."""
     found = crash.structure
     if not found.whole:
         return []

@@ -188,12 +188,12 @@ class CrashFile(NamedTuple):
 
 
 def path_of(library: Path, run: str, step: int, rank: int = 0) -> Path:
-    """Return the path of the crash file for a step of a watched run: beside the library."""
+    """Return the path of the crash file for a step of a watched run: next to the library."""
     return library.parent / "crashes" / f"{run}-{step}{f'.rank{rank}' if rank else ''}.crash"
 
 
 def other_ranks(path: Path, ranks: int) -> list[int]:
-    """Return the ranks whose files of the same step are beside this one."""
+    """Return the ranks whose files of the same step are next to this one."""
     stem = path.stem.partition(".rank")[0]
     names = {rank: path.with_name(f"{stem}{f'.rank{rank}' if rank else ''}.crash") for rank in range(ranks)}
     return [rank for rank, each in names.items() if each != path and each.exists()]

@@ -51,7 +51,7 @@ def export(library: Library, run: str, path: Path) -> None:
 
 def import_run(library: Library, path: Path, *, later: bool = False) -> str:
     """Import the run of a file into the library, and return its id. LibraryError if the file has none, or the library
-    already has one with this id. `later`: unless the one of the file has more steps."""
+    already has one with this id; with `later`, only if the file's run has no more steps than that one."""
     run, lines = _read(path)
     with library_errors(library.path), library.transaction() as connection:
         known = connection.execute("SELECT steps FROM runs WHERE id = ?", (run,)).fetchone()

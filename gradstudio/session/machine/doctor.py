@@ -111,7 +111,7 @@ def _packages() -> list[Check]:
 
 
 def torch_problem() -> str:
-    """Return in one sentence what to install where torch is missing or too old; "" otherwise."""
+    """Return in one sentence what to install if torch is missing or too old; "" otherwise."""
     version = _version("torch")
     if not version:
         return "Install torch with: pip install torch"

@@ -36,7 +36,7 @@ class CellsServed(Served):
         super().begin()
 
     def pause(self, paused: bool) -> None:
-        """Train no further cells, or go on."""
+        """Train no further cells, or continue."""
         (self._paused.set if paused else self._paused.clear)()
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""Cells of a map that a worker at a place trains."""
+"""Trains the cells of a map by a worker at a place."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class PlaceCells:
     def results(
         self, plan: Plan, jobs: Iterable[Job], halted: Callable[[], bool], stopped: Callable[[], bool]
     ) -> Iterator[tuple[Job, CellResult]]:
-        """Yield the result of each job as it comes. While `halted`, no job is trained; once `stopped`, this ends.
-        CrewError where the place is gone."""
+        """Yield the result of each job as it arrives. While `halted`, no job is trained; once `stopped`, this ends.
+        CrewError if the place is gone."""
         process, results = self._pool.warm(), _Results()
         number, paused = process.add(results), False
         agreed = () if any(map(own_model.needs_agreement, plan.of_panels)) else own_model.hashes(*plan.of_panels)
@@ -50,11 +50,12 @@ class PlaceCells:
             process.post({"m": "free", "of": number})
 
     def close(self) -> None:
-        """Do nothing: the place is for others too."""
+        """Do nothing: others use the place too."""
 
 
 class _Results:
-    """Results of cells as the worker sends them; at the end why there are no more, or "" if all came."""
+    """The results of cells as the worker sends them, followed by the reason why there are no more; "" if all
+    arrived."""
 
     def __init__(self) -> None:
         self.news = queue.SimpleQueue[list[tuple[Job, CellResult]] | str]()

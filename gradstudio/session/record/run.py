@@ -125,7 +125,7 @@ class Run:
 
     @property
     def never_began(self) -> bool:
-        """True if it has not come to its first step: what it asks for is impossible here, or no model was built."""
+        """True if it did not reach its first step: what it asks for is impossible here, or no model was built."""
         return self.refused or not (len(self.history) or self.environment)
 
     @property

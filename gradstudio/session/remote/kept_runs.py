@@ -1,4 +1,4 @@
-"""Runs with which a worker at a place goes on where nobody hears it any more: it writes them into the library there,
+"""Runs that a worker at a place continues after the connection to it has broken: it writes them into the library there,
 where they can be followed, paused and stopped."""
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OTHER_WRITING = 2.0  # seconds in which the other side has written the end of it
 
 
 class _Heedless(io.FileIO):
-    """A file that takes what cannot be written: who read it is gone."""
+    """A file that silently drops what cannot be written because its reader is gone."""
 
     def write(self, data: Any) -> int:
         with suppress(OSError):
@@ -36,7 +36,7 @@ class _Heedless(io.FileIO):
 
 
 class KeptRuns:
-    """The runs of one worker that are to go on."""
+    """The runs of one worker that outlive the connection."""
 
     def __init__(self) -> None:
         self._runs: list[tuple[Run, Worker, Snapshots]] = []
@@ -59,7 +59,7 @@ class KeptRuns:
         threading.Thread(target=self._watch, name="keeping runs", daemon=True).start()
 
     def add(self, runs: Iterable[Run], worker: Worker, snapshots: Snapshots) -> None:
-        """Keep the runs of a worker."""
+        """Add the runs of a worker."""
         self._runs = [*(each for each in self._runs if each[1].is_alive()), *((run, worker, snapshots) for run in runs)]
 
     def note_contact(self) -> None:
@@ -67,7 +67,7 @@ class KeptRuns:
         self._last_contact = time.monotonic()
 
     def go_on(self) -> None:
-        """Go on alone with what trains, until all of it is over and written."""
+        """Continue alone until every run that still trains is over and written."""
         self._alone.set()
         if not any(worker.is_alive() for _, worker, _ in self._runs):
             return
@@ -80,14 +80,14 @@ class KeptRuns:
             self._writer.close(LAST_WRITING)
 
     def _watch(self) -> None:
-        """Write the runs where the other side has been silent for long: a connection may break without an end."""
+        """Write the runs once the other side has been silent for long: a connection may break without an end."""
         while not self._alone.wait(1.0):
             if time.monotonic() - self._last_contact > SILENT:
                 self._write(everything=False)
 
     def _write(self, *, everything: bool) -> None:
-        """Write what trains into the library here from now on. Unless `everything`, what the other side may still write
-        into this very library is left to it."""
+        """Write the training runs into the library here from now on. Unless `everything`, leave out runs that the other
+        side may still write into this same library."""
         writer = self._writer = self._writer or LibraryWriter(files.user_library())
         for run, worker, snapshots in self._runs:
             known = any(run is each for each in self._written)

@@ -61,8 +61,8 @@ class PlaceLibrary:
 
 
 def import_run(into: Library, content: memoryview) -> str:
-    """Import a fetched run into a library here, in place of what came of it before the connection broke, and
-    return its id. LibraryError on failure."""
+    """Import a fetched run into a library here, replacing the part that arrived before the connection broke, and return
+    its id. LibraryError on failure."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, f"fetched{travelling.ENDING}")
         path.write_bytes(content)

@@ -88,7 +88,7 @@ class PlacesBackend:
         self._elsewhere: dict[Place, RemoteBackend] = {}
 
     def family(self, place: Place | None, budget: int = BUDGET, stored: StoredOf | None = None) -> RunFamily:
-        """Return what trains a family of runs at a place; None: here."""
+        """Return the object that trains a family of runs at a place; None: here."""
         backend = self.here if place is None else self.at(place)
         return backend.family(budget, stored)
 

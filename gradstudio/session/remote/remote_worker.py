@@ -233,8 +233,8 @@ class RemoteWorker:
 
 
 def line_of_crash(file: str, trace: str) -> str:
-    """Return ', at my_model.py, line 12' where a crash came out of a studio file, "" elsewhere. `trace`: the last lines
-    of its process."""
+    """Return ', at my_model.py, line 12' if a crash came out of a studio file, "" otherwise. `trace`: the last lines of
+    its process."""
     crash = trace.find("Fatal Python error")
     found = re.search(rf'File "{re.escape(file)}", line (\d+)', trace[crash:]) if crash >= 0 else None
     return f", at {file}, line {found[1]}" if found else ""

@@ -163,7 +163,7 @@ class Server:
             getattr(self, f"_on_{head['m']}")(head, raw)
 
     def _on_alive(self, head: dict[str, Any], raw: memoryview) -> None:
-        """Do nothing: it was heard."""
+        """Do nothing: its arrival was noted."""
 
     def _on_family(self, head: dict[str, Any], raw: memoryview) -> None:
         self._families[head["family"]] = Family(head["budget"], keep=head["keep"])

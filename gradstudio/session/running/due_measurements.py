@@ -27,7 +27,7 @@ class DueMeasurements:
         self._checked: tuple[object, ...] | None = None  # the way of accumulating that was checked last
 
     def resume(self) -> None:
-        """Take over from the run's rows which way of accumulating was checked last."""
+        """Read from the run's rows which way of accumulating was checked last."""
         steps = [check.step for check in self._run.history.accumulated if math.isfinite(check.difference)]
         self._checked = _way_of_accumulating(self._run.values_at(steps[-1])) if steps else None
 

@@ -1,4 +1,4 @@
-"""What a worker is told to do, between two optimizer steps."""
+"""The commands to a worker, which it executes between two optimizer steps."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ class CrashWriter:
 
 
 def _other_step(structure: Structure, born: RecordedBirth) -> int | None:
-    """Return the step at which the steps made again are not as they were heard; None where they agree."""
+    """Return the step at which the replayed steps differ from the recorded ones; None if they agree."""
     last, is_scaled = structure.steps[-1], any(each.scale != 1 for each in structure.steps[-1].passes)
     if born.phase == "none":
         agrees = isinstance(last.loss, float) and (is_scaled or isinstance(last.norm, float))

@@ -1,4 +1,4 @@
-"""All objects of a kind that exist in the process, of which the script may have told nobody."""
+"""All objects of a class that exist in the process, including those that the script keeps to itself."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ Kind = TypeVar("Kind")
 
 
 def living(kind: type[Kind], among: list[Any] | None = None) -> list[Kind]:
-    """Return the objects of a class and of those derived from it, out of all objects that Python knows or of `among`.
-    Of a million objects each is only asked for its class, by its id: a class may forbid to be compared."""
+    """Return the objects of a class and of its subclasses, out of all objects that Python knows or of `among`. Of a
+    million objects only the id of each one's class is compared: a class may forbid comparisons."""
     kinds = {id(each) for each in _and_subclasses(kind)}
     objects = gc.get_objects() if among is None else among
     return list(compress(objects, map(kinds.__contains__, map(id, map(type, objects)))))  # without Python's own loop

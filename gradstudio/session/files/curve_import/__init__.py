@@ -52,7 +52,7 @@ def _read(path: Path) -> list[Curve]:
 
 
 def log_in(path: Path) -> Path:
-    """Return the latest log that a folder has; any other path, and the folder of TensorBoard or MLflow, as it is."""
+    """Return the latest log in a folder; any other path, and a folder of TensorBoard or MLflow, unchanged."""
     for pattern in _IN_FOLDERS if os.path.isdir(path) else ():
         if found := sorted(path.glob(pattern), key=os.path.getmtime):
             return found[-1]

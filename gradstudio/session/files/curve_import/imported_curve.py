@@ -30,7 +30,7 @@ class CurveError(ValueError):
 @dataclass(frozen=True, eq=False)
 class Curve:
     """A curve. `steps` are finite and never decrease, `values` may be NaN or Inf; both are float64, of the same length
-    of at least 1. `note` says what became of points whose steps come again."""
+    of at least 1. `note` says how points with repeated steps were handled."""
 
     name: str
     steps: np.ndarray
@@ -40,7 +40,7 @@ class Curve:
 
 def from_rows(columns: Iterable[tuple[str, array, array]], counted: np.ndarray | None) -> list[Curve]:
     """Return a curve for each column: a name, the rows of its values, and the values. `counted` is the step of each
-    row. Without it, and where most steps come again, as when each epoch counts from 0, rows are counted."""
+    row. Without it, or if most steps repeat, as when each epoch counts from 0, rows are counted."""
     arrays = [(name, np.array(rows), np.array(values)) for name, rows, values in columns]
     judged = [rows for name, rows, _ in arrays if "epoch" not in name.lower()]  # which stands in every row
     longest = max(judged or [rows for _, rows, _ in arrays], key=len)
@@ -51,8 +51,8 @@ def from_rows(columns: Iterable[tuple[str, array, array]], counted: np.ndarray |
 
 
 def from_steps(name: str, steps: np.ndarray, values: np.ndarray, sort: bool = False) -> Curve:
-    """Return a curve of points as they were written. If steps go back, the program resumed from an older state: its
-    later points replace the earlier ones. `sort`: steps that are all different are only put in order."""
+    """Return a curve of points in the order written. If steps go back, the program resumed from an older state: its
+    later points replace the earlier ones. `sort`: steps that are all different are only sorted."""
     ahead = np.minimum.accumulate(steps[::-1])[::-1]  # the smallest step from here on
     kept = np.append(steps[:-1] < ahead[1:], True)
     if kept.all() or (sort and len(np.unique(steps)) == len(steps)):
@@ -66,7 +66,7 @@ def from_steps(name: str, steps: np.ndarray, values: np.ndarray, sort: bool = Fa
 
 
 def load(path: Path) -> bytes:
-    """Return the content of a file, unpacked if gzip has packed it; CurveError if it cannot be read or is too large."""
+    """Return the content of a file, unpacked if it is gzipped; CurveError if it cannot be read or is too large."""
     try:
         data = files.read_bounded(path, LARGEST_FILE)
         if data.startswith(b"\x1f\x8b"):

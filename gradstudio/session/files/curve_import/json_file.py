@@ -59,7 +59,7 @@ def of_records(path: Path, records: Iterable[Mapping[str, Any]]) -> list[Curve]:
 
 
 def _lines(path: Path, text: str) -> Iterable[Mapping[str, Any]]:
-    """Yield the record of each line, but for a last one that was not written whole."""
+    """Yield the record of each line, except a last one that was not written completely."""
     lines = text.splitlines()
     for number, line in enumerate(lines, 1):
         if not line.strip():

@@ -47,7 +47,8 @@ def guess_columns(there: Iterable[str], said: Mapping[str, str]) -> dict[str, st
 
 
 def _of_one_run(names: Sequence[str], said: Mapping[str, str]) -> list[str]:
-    """Leave out the other runs of a folder: each has, in a folder of its own, the loss that the first one has."""
+    """Leave out the other runs of a folder, each of which has its own subfolder with the same loss column as the
+    first."""
     losses = [name for name in names if not set(NAMES["loss"]).isdisjoint(_forms(name))]
     chosen = said.get("loss", losses[0] if losses else "")
     others = set()

@@ -31,7 +31,7 @@ _ENDS = 2  # consecutive rows without a finite norm up to the end: too many for 
 
 class Log(NamedTuple):
     """The contents of a log. `columns`: the name in the log for each of our quantities; `unused`: the other names;
-    `notes`: the file that was taken of a folder, and what became of steps that come again."""
+    `notes`: the file that was chosen from a folder, and how repeated steps were handled."""
 
     run: Run
     columns: Mapping[str, str]
