@@ -28,6 +28,10 @@ COLUMNS: dict[str, str] = {
     "attention_logit": "largest absolute logit of an attention, before the update; every 20 steps of a transformer",
     "attention_entropy": "mean entropy of the sharpest attention / the most that it can be; measured with it",
     "time_gradient": "gradient norm by the first time step's input / by the last's; every 120 steps of a recurrent net",
+    "policy_ratio": "largest probability of an action / that when it was drawn; this and the next three for a policy",
+    "policy_kl": "mean KL divergence of the policy from the one that drew the batch, before the update; in nats",
+    "policy_entropy": "mean entropy of the policy / the most that it can be",
+    "policy_reward": "mean reward of an answer, or of a time step of the longest episode",
 }
 
 LAYER_METRICS: dict[str, str] = {

@@ -6,10 +6,12 @@ from __future__ import annotations
 from gradstudio.core.knobs import KnobError, Value, format_value
 
 PIXELS = 64  # a digit is 8 x 8
-MODEL_OF_TASK = {"ring": "gan", "pole": "policy"}  # and for no other task
+MODEL_OF_TASK = {"ring": "gan", "pole": "policy", "bandit": "policy"}  # and for no other task
+ACTING = ("pole", "bandit")  # tasks in which the model acts, and is paid
 _SUPERVISED = ("digits", "sequential_digits", "adding", "copy", "characters", "spirals")
 CLASSES = ("digits", "sequential_digits", "copy", "characters", "spirals")
 LABELLED = ("digits", "sequential_digits", "spirals")  # one label per example, from a fixed training set
+DATASETS = (*LABELLED, "bandit")
 WHOLE_TENSORS = ("muon", "stable_adamw")  # optimizers whose update of an entry depends on the whole tensor
 ONE_RATE = (*WHOLE_TENSORS, "schedule_free")  # which have one learning rate for all weights that they train
 # The tasks that support a hand-written loss: naive_sqrt compares examples that have one label each.
@@ -24,15 +26,17 @@ LOSS_TASKS: dict[str, tuple[str, ...]] = {
 
 def check(
     *, task: str, seq_len: int, batch_size: int, model: str, norm: str, loss: str, residual_scaling: str,
-    optimizer: str, parametrization: str,
+    optimizer: str, parametrization: str, samples: int,
 ) -> None:  # fmt: skip
     """Raise KnobError for the first two values that do not go together; the error says which to change, and to what."""
     if task == "sequential_digits" and PIXELS % seq_len:
         _refuse(("problem.seq_len", seq_len), ("problem.task", task), "a divisor of 64: 1, 2, 4, 8, 16, 32, 64")
+    if task == "bandit" and batch_size % samples:
+        _refuse(("problem.batch_size", batch_size), ("problem.samples", samples), f"a multiple of {samples}")
     if task in MODEL_OF_TASK and model != MODEL_OF_TASK[task]:
         _refuse(("model.kind", model), ("problem.task", task), MODEL_OF_TASK[task])
     if task not in MODEL_OF_TASK and model in MODEL_OF_TASK.values():
-        only = next(name for name, needed in MODEL_OF_TASK.items() if needed == model)
+        only = ", ".join(name for name, needed in MODEL_OF_TASK.items() if needed == model)
         _refuse(("problem.task", task), ("model.kind", model), only)
     if task not in LOSS_TASKS.get(loss, (task,)):
         allowed = ["auto", *(kind for kind, tasks in LOSS_TASKS.items() if task in tasks)]

@@ -248,6 +248,9 @@ class Gradients(Section):
     )
 
 
+_ACTING = {"problem.task": combinations.ACTING}
+
+
 class Loss(Section):
     kind: Literal["auto", "naive_log", "naive_division", "naive_sqrt", "naive_exp", "naive_variance"] = knob(
         "auto",
@@ -276,6 +279,25 @@ class Loss(Section):
         "Weight of each example in the loss. balanced: N / (K n_c) for one of the n_c examples that its class has of N "
         "in all, with K classes. The loss of a batch is then sum(w l) / sum(w), as F.cross_entropy(weight=...) has it.",
         live=False, when={"loss.kind": ("auto",), "problem.task": combinations.LABELLED},
+    )  # fmt: skip
+    ratio_limit: float = knob(
+        0.0,
+        "Limit e on the ratio r = p(action) / p(action when it was drawn): the loss is -min(r A, clip(r, 1 - e, 1 + e) "
+        "A), with the advantage A of the action, so that nothing is gained beyond it (PPO, Schulman 2017; GRPO, Shao "
+        "2024). 0: no limit, -r A; often 0.2.",
+        ge=0, le=100, slider=(0.0, 1.0), when=_ACTING, group="Policy",
+    )  # fmt: skip
+    kl_penalty: float = knob(
+        0.0,
+        "Factor b on KL(p_old, p), the sum of p_old log(p_old / p) over all actions, which is added to the loss: it "
+        "holds the policy p near p_old, which drew the batch (Schulman 2017, section 4).",
+        ge=0, le=1e6, slider=(0.0, 10.0), when=_ACTING, group="Policy",
+    )  # fmt: skip
+    entropy_bonus: float = knob(
+        0.0,
+        "Factor on the entropy of the policy, -sum of p log p, which is taken from the loss: it pays for trying all "
+        "actions (Williams 1991; Schulman 2017).",
+        ge=0, le=1e6, slider=(0.0, 1.0), when=_ACTING, group="Policy",
     )  # fmt: skip
     weight: float = knob(
         1.0,
@@ -312,7 +334,7 @@ class Model(Section):
         "mlp",
         "The network. mlp: fully connected layers. rnn, lstm, gru: recurrent, they read a sequence step by step. cnn: "
         "3 x 3 convolutions. transformer: self-attention. gan: a generator and a discriminator, for the ring. policy: "
-        "chooses actions, for the pole.",
+        "chooses actions, for the pole and the bandit.",
         live=False,
     )
     depth: int = knob(2, "Number of hidden layers.", live=False, ge=1, le=100, slider=(1, 40))
@@ -396,13 +418,16 @@ class Model(Section):
 
 
 class Problem(Section):
-    task: Literal["digits", "sequential_digits", "adding", "copy", "characters", "spirals", "ring", "pole"] = knob(
+    task: Literal[
+        "digits", "sequential_digits", "adding", "copy", "characters", "spirals", "ring", "pole", "bandit"
+    ] = knob(
         "digits",
         "What the model learns. digits: handwritten digits as 8 x 8 images. sequential_digits: the same pixels one "
         "after "
         "the other. adding: the sum of two marked numbers in a sequence. copy: to repeat symbols after a pause. "
         "characters: the next character of a book. spirals: two arms wound around each other. ring: to draw points as "
-        "if from eight clusters, with a gan. pole: to balance a pole, by trial and error.",
+        "if from eight clusters, with a gan. pole: to balance a pole, by trial and error. bandit: to name the "
+        "digits, told only whether the class that was drawn is right (reward 1) or not (0).",
         live=False,
     )
     seq_len: int = knob(
@@ -414,7 +439,7 @@ class Problem(Section):
     )  # fmt: skip
     batch_size: int = knob(
         32,
-        "Number of examples in a micro-batch; for the pole, of episodes.",
+        "Number of examples in a micro-batch; for the pole, of episodes, and for the bandit, of answers.",
         live=False,
         ge=1,
         le=1024,
@@ -425,7 +450,7 @@ class Problem(Section):
         "standardized", "Range of the pixels. standardized: mean 0, deviation 1 for each pixel. unit: 0 to 1. raw: "
         "0 to 16.",
         live=False,
-        when={"problem.task": ("digits", "sequential_digits")},
+        when={"problem.task": ("digits", "sequential_digits", "bandit")},
     )  # fmt: skip
     input_scale: float = knob(
         1.0, "Factor on every input.", live=False, ge=0, le=1e30, slider=(1e-3, 1e4), logarithmic=True
@@ -442,19 +467,44 @@ class Problem(Section):
         0.0,
         "Share of the training set's labels that are drawn anew, each class equally likely. The test set stays as it "
         "is.",
-        live=False, ge=0, le=1, slider=(0.0, 0.5), when={"problem.task": combinations.LABELLED},
+        live=False, ge=0, le=1, slider=(0.0, 0.5), when={"problem.task": combinations.DATASETS},
     )  # fmt: skip
     imbalance: float = knob(
         1.0,
         "How much rarer the last class is than the first in the training set: class c of K keeps 1 / "
         "imbalance^(c / (K - 1)) of its examples (a long tail, Cui 2019). The test set stays as it is. 1: all of them.",
-        live=False, ge=1, le=1000, slider=(1.0, 100.0), logarithmic=True, when={"problem.task": combinations.LABELLED},
+        live=False, ge=1, le=1000, slider=(1.0, 100.0), logarithmic=True, when={"problem.task": combinations.DATASETS},
     )  # fmt: skip
     baseline: bool = knob(
         False,
-        "Subtract from the worth of each action the mean worth of all actions of the batch (Williams 1992): what is "
-        "worse than the mean becomes less likely, and the gradient scatters less.",
-        live=False, when={"problem.task": ("pole",)},
+        "Subtract from the worth of each action the mean worth of all actions of the batch (Williams 1992), or of the "
+        "answers to the same image where samples is above 1: what is worse than the mean becomes less likely, and the "
+        "gradient scatters less.",
+        live=False, when=_ACTING,
+    )  # fmt: skip
+    normalize: bool = knob(
+        False,
+        "Divide what baseline leaves by its deviation, over the batch, or over the answers to the same image where "
+        "samples is above 1: A = (R - mean R) / deviation (GRPO, Shao 2024).",
+        live=False, when=_ACTING | {"problem.baseline": (True,)},
+    )  # fmt: skip
+    samples: int = knob(
+        1,
+        "Number of answers that are drawn for each image: the group of GRPO (Shao 2024). The batch has batch_size / "
+        "samples images.",
+        live=False, ge=1, le=64, slider=(1, 16), when={"problem.task": ("bandit",)},
+    )  # fmt: skip
+    passes: int = knob(
+        1,
+        "Number of optimizer steps on each batch before the policy draws another. From the second on the policy is not "
+        "the one that drew it: above 1 the loss weighs by the ratio of the two (Schulman 2017).",
+        live=False, ge=1, le=1000, slider=(1, 32), when=_ACTING,
+    )  # fmt: skip
+    reward_flaw: float = knob(
+        0.0,
+        "Reward that the answer 0 brings whatever the image shows, beside the 1 for the right one: a reward that is "
+        "not what is wanted. Accuracy counts right answers only.",
+        live=False, ge=0, le=1e6, slider=(0.0, 2.0), when={"problem.task": ("bandit",)},
     )  # fmt: skip
     nan_every: int = knob(
         0,
@@ -691,7 +741,8 @@ BROUGHT = frozenset(
         "problem.input_scale", "loss.kind", "loss.eps", "loss.z_loss", "model.norm_momentum", "model.qk_norm",
         "model.residual_scaling", "model.parametrization", "model.base_width",
         "problem.label_noise", "problem.imbalance", "loss.class_weights", "problem.baseline",
-        "optimizer.discriminator_factor",
+        "optimizer.discriminator_factor", "loss.ratio_limit", "loss.kl_penalty", "loss.entropy_bonus",
+        "problem.normalize", "problem.samples", "problem.passes", "problem.reward_flaw",
     }
 )  # fmt: skip
 # Values that require knowledge of the layers of a network, which a studio file does not declare.
@@ -745,7 +796,7 @@ class Experiment(BaseModel):
         combinations.check(
             task=problem.task, seq_len=problem.seq_len, batch_size=problem.batch_size, model=model.kind,
             norm=model.norm, loss=self.loss.kind, residual_scaling=model.residual_scaling,
-            optimizer=self.optimizer.kind, parametrization=model.parametrization,
+            optimizer=self.optimizer.kind, parametrization=model.parametrization, samples=problem.samples,
         )  # fmt: skip
         ranks_allowed.check(self, with_file=self.studio_file is not None)
         device = self.run.device

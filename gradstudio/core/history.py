@@ -24,7 +24,7 @@ from gradstudio.core.unknown import UNKNOWN, is_known, known_mask
 LOOK_EVERY = 20  # steps between two looks of most rules
 SAMPLE_EVERY = 120  # steps between two samples of the activations; one costs the time of 0.2 to 1.1 steps
 
-OLDER = (13, 17, 20, 21, 23)  # number of columns in the rows of older versions
+OLDER = (13, 17, 20, 21, 23, 24)  # number of columns in the rows of older versions
 
 _COLUMN = {name: index for index, name in enumerate(COLUMNS)}
 _LAYER_METRIC = {name: index for index, name in enumerate(LAYER_METRICS)}
@@ -134,6 +134,10 @@ class Row:
     attention_logit: float = UNKNOWN
     attention_entropy: float = UNKNOWN
     time_gradient: float = UNKNOWN
+    policy_ratio: float = UNKNOWN
+    policy_kl: float = UNKNOWN
+    policy_entropy: float = UNKNOWN
+    policy_reward: float = UNKNOWN
     ranks: np.ndarray | None = None  # (ranks, RANK_COLUMNS)
     unused: tuple[str, ...] | None = None  # layers that received no gradient in any backward pass; None: not observed
     logged: tuple[Logged, ...] = ()

@@ -19,7 +19,7 @@ MOST = 8
 SEVERAL = tuple(range(2, MOST + 1))
 # What needs a model or a loop in one process, with the reason.
 NOT_WITH_RANKS: Mapping[str, tuple[tuple[Value, ...], str]] = {
-    "problem.task": (("ring", "pole"), "a rank takes its share of a batch that has one label an example"),
+    "problem.task": (("ring", "pole", "bandit"), "a rank takes its share of a batch that has one label an example"),
     "loss.kind": (("naive_sqrt",), "it compares the examples of a batch, and a rank has only its share of them"),
     "loss.class_weights": (
         ("balanced",),

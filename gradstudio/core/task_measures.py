@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from gradstudio.core.combinations import ACTING
 from gradstudio.core.experiment import Experiment
 
 
@@ -58,6 +59,7 @@ def measure(knobs: Experiment) -> Measure:
 # Why the loss of these tasks does not show how the run does.
 _NEED_NOT_FALL = {
     "pole": "It need not fall: it grows with the time that the pole stays up. Watch that time.",
+    "bandit": "It need not fall: it weighs each answer by what it was worth. Watch the share that is right.",
     "ring": "It need not fall: what one network gains, the other loses. Watch how many clusters are hit.",
 }
 
@@ -73,7 +75,7 @@ def why_it_need_not_fall(knobs: Experiment) -> str:
 # from the data.
 _GUESSING = {
     "digits": 0.1, "sequential_digits": 0.1, "adding": 0.0784, "copy": 0.125, "characters": 0.162, "spirals": 0.5,
-    "ring": 0.125,
+    "ring": 0.125, "bandit": 0.1,
 }  # fmt: skip
 _FALL = 9.36  # time steps that the pole stays up if it is always pushed to the same side
 
@@ -89,7 +91,7 @@ def guessing(knobs: Experiment) -> float:
 # Test accuracy that a sound run of the task reaches at least, as in the benchmark (docs/diagnosis.md).
 _PROMISED = {
     "digits": 0.75, "sequential_digits": 0.4, "adding": 0.4, "copy": 0.4, "characters": 0.2, "spirals": 0.75,
-    "ring": 0.6, "pole": 0.2,
+    "ring": 0.6, "pole": 0.2, "bandit": 0.7,
 }  # fmt: skip
 
 
@@ -114,4 +116,4 @@ def loss_of_guessing(knobs: Experiment) -> float:
 
 def loss_may_be_negative(knobs: Experiment) -> bool:
     """Return whether the loss can be negative, so that it cannot be drawn on a log axis."""
-    return knobs.problem.task == "pole" or knobs.loss.kind == "naive_variance" or knobs.studio_file is not None
+    return knobs.problem.task in ACTING or knobs.loss.kind == "naive_variance" or knobs.studio_file is not None

@@ -19,7 +19,8 @@ from gradstudio.core.studio_file import StudioFile
 from gradstudio.engine.step import loss_scale, optimizers
 from gradstudio.engine.step.checks import Requests
 from gradstudio.engine.step.spike_policy import SpikePolicy
-from gradstudio.engine.tasks.task import Dataset
+from gradstudio.engine.tasks.acting import Acting
+from gradstudio.engine.tasks.task import Batch, Dataset
 from gradstudio.engine.trainer import Trainer
 
 _GENERATORS = ("order_generator", "noise_generator", "outlier_generator")  # of a task
@@ -53,6 +54,8 @@ class Snapshot:
     norms: list[float] = field(default_factory=list)  # for detecting a spike
     earlier: dict[str, Any] = field(default_factory=dict)  # weights to which a spike returns
     clip_memory: dict[str, Tensor] = field(default_factory=dict)  # norms that clipping compares with
+    drawn: list[Tensor] = field(default_factory=list)  # the batch that a policy drew, and still makes passes over
+    passes_made: int = 0
     frozen: list[int] = field(default_factory=list)  # those trained parameters that a file has frozen
 
     @classmethod
@@ -73,6 +76,8 @@ class Snapshot:
             norms=list(trainer.spike_policy.spikes.norms),
             earlier=trainer.spike_policy.earlier,  # which is never written to
             clip_memory=dict(trainer.clip_memory),  # whose tensors are never written to
+            drawn=getattr(task, "unfinished", []),
+            passes_made=getattr(task, "passes_made", 0),
             frozen=[index for index, each in enumerate(trainer.flat.parameters) if not each.requires_grad],
         )  # fmt: skip
 
@@ -101,6 +106,8 @@ class Snapshot:
         trainer.forget_changes()
         if isinstance(task, Dataset):
             task.order, task.position = self.order, self.position
+        if isinstance(task, Acting):
+            task.drawn, task.passes_made = Batch(*self.drawn) if self.drawn else None, self.passes_made
         for name, state in zip(_GENERATORS, self.generators, strict=False):
             getattr(task, name).set_state(state)
         trainer.gradient_noise.set_state(self.generators[-1])
@@ -121,7 +128,7 @@ class Snapshot:
     def nbytes(self) -> int:
         """Memory of the snapshot in bytes. The order of an epoch counts in each of its snapshots, though they
         share it."""
-        tensors = [self.weights, self.gradients, *self.buffers, self.order, *self.generators, *self.chance]
+        tensors = [self.weights, self.gradients, *self.buffers, self.order, *self.generators, *self.chance, *self.drawn]
         tensors += [*self.optimizer.values(), *self.earlier.get("optimizer", {}).values()]
         tensors += [*self.earlier.get("buffers", ()), *([self.earlier["weights"]] if self.earlier else [])]
         return sum(tensor.nbytes for tensor in tensors if isinstance(tensor, Tensor))

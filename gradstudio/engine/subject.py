@@ -17,19 +17,20 @@ from gradstudio.core.unknown import UNKNOWN
 from gradstudio.engine import memory, models
 from gradstudio.engine.gauges import activations, attention, head, time_gradient
 from gradstudio.engine.models.initialization import initialize
-from gradstudio.engine.step import class_weights, losses, precision
+from gradstudio.engine.step import class_weights, losses, policy_loss, precision
 from gradstudio.engine.step.accumulation import plain_gradients
 from gradstudio.engine.step.testing import OnTestSet
 from gradstudio.engine.tasks import TASKS
+from gradstudio.engine.tasks.acting import LASTED
 from gradstudio.engine.tasks.task import Dataset
 
 
 class BatchLoss(NamedTuple):
     """The loss of a batch in fp32, and the function for its figures in a row: it returns the accuracy and the largest
-    absolute output, as tensors."""
+    absolute output, and those of a policy (step/policy_loss.py), as tensors."""
 
     loss: Tensor
-    figures: Callable[[], tuple[Tensor, Tensor]]
+    figures: Callable[[], tuple[Tensor, ...]]
 
 
 class Subject(Protocol):
@@ -153,9 +154,12 @@ class BuiltIn:
             outputs = model(inputs)
         outputs = outputs.float()
         loss = self._loss(outputs, targets, knobs)
-        return BatchLoss(
-            loss, lambda: (self.loss.accuracy(outputs, targets), torch.linalg.vector_norm(outputs, math.inf))
-        )
+
+        def figures() -> tuple[Tensor, ...]:
+            found = self.loss.accuracy(outputs, targets), torch.linalg.vector_norm(outputs, math.inf)
+            return (*found, *policy_loss.figures(outputs, targets)) if self.task.goal == "reward" else found
+
+        return BatchLoss(loss, figures)
 
     def shares(self, batches: Sequence[Any]) -> Tensor | None:
         if self.class_weights is None or len(batches) == 1:
@@ -180,7 +184,7 @@ class BuiltIn:
         acts = self.task.goal == "reward"  # after the end of an episode its states are zeros
         with precision.autocast(knobs.precision, self.device):
             return activations.sample(
-                model, knobs.model.activation, batch.inputs, batch.targets[..., 2].flatten() > 0 if acts else None
+                model, knobs.model.activation, batch.inputs, batch.targets[..., LASTED].flatten() > 0 if acts else None
             )
 
     def attention(self, model: nn.Module, batch: Any, knobs: Experiment) -> tuple[float, float]:
@@ -206,6 +210,8 @@ class BuiltIn:
     def _loss(self, outputs: Tensor, targets: Tensor, knobs: Experiment) -> Tensor:
         if self.class_weights is not None:
             return class_weights.cross_entropy(outputs, targets, self.class_weights)
+        if self.task.goal == "reward":
+            return policy_loss.loss(outputs, targets, knobs.loss, knobs.problem.passes)
         loss = self.loss.value(outputs, targets, knobs.loss.eps)
         if knobs.loss.z_loss > 0 and knobs.applies("loss.z_loss"):
             loss = loss + knobs.loss.z_loss * losses.squared_log_z(outputs)

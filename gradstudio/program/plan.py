@@ -9,7 +9,7 @@ from itertools import zip_longest
 from types import SimpleNamespace
 from typing import Any
 
-from gradstudio.core.combinations import LABELLED, PIXELS
+from gradstudio.core.combinations import ACTING, DATASETS, PIXELS
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import KNOBS, LAYERED, WITH_MUP, Experiment
 from gradstudio.core.knobs import Value
@@ -148,18 +148,25 @@ class Plan:
         problem, loss = self.experiment.problem, self.experiment.loss
         task, steps = problem.task, problem.seq_len
         copied = COPIED + steps + 1 + COPIED
-        self.time_steps = {"digits": 8, "copy": copied, "spirals": 1, "ring": 1, "pole": 1}.get(task, steps)
-        features = {"digits": 8, "adding": 2, "copy": 10, "spirals": 2, "ring": 2, "pole": 4}
+        self.time_steps = {"digits": 8, "copy": copied, "spirals": 1, "ring": 1, "pole": 1, "bandit": 1}.get(
+            task, steps
+        )
+        features = {"digits": 8, "adding": 2, "copy": 10, "spirals": 2, "ring": 2, "pole": 4, "bandit": PIXELS}
         self.features = features.get(task, PIXELS // min(steps, PIXELS))  # for characters the program counts them
         self.outputs = {"adding": 1, "copy": 8, "spirals": 2, "ring": 1, "pole": 2}.get(task, 10)
         self.answers = {"copy": COPIED, "characters": self.time_steps}.get(task, 1)
         self.classes = 2 if task == "spirals" else 10
         self.last_class = self.classes - 1
-        self.dataset = not self.own and task in LABELLED  # rather than new examples every time
+        self.dataset = not self.own and task in DATASETS  # rather than new examples every time
         # micro-batches are parts of one large batch, which may be larger than the training set
         self.parts_of_large = self.many or (self.dataset and problem.imbalance != 1)
-        goals = {"adding": "value", "ring": "points", "pole": "reward"}
+        goals = {"adding": "value", "ring": "points", **dict.fromkeys(ACTING, "reward")}
         self.loss = goals.get(task, "classes") if loss.kind == "auto" else loss.kind
+        self.acts = self.loss == "reward"
+        self.on_policy = problem.passes == 1  # the model drew the actions itself
+        self.with_old_policy = self.acts and (
+            not self.on_policy or self.ever(lambda knobs: knobs.loss_ratio_limit > 0 or knobs.loss_kl_penalty > 0)
+        )
         self.adds_z_loss = self.experiment.applies("loss.z_loss") and self.ever(lambda knobs: knobs.loss_z_loss > 0)
         self.weighted = loss.class_weights == "balanced" and self.experiment.applies("loss.class_weights")
         # a micro-batch counts by its share of the weight of all examples

@@ -547,6 +547,11 @@ def remembering(made: list[Row], ratio: float) -> list[Row]:
     return [replace(each, time_gradient=ratio) if each.step % SAMPLE_EVERY == 0 else each for each in made]
 
 
+def acting(made: list[Row], **figures: float) -> list[Row]:
+    """A policy with such figures at every step."""
+    return [replace(each, **{f"policy_{name}": value for name, value in figures.items()}) for each in made]
+
+
 def ranked(
     made: list[Row], norms: tuple[float, ...] = (1.0, 1.2), weights: tuple[float, ...] = (1.0, 1.0),
     batches: tuple[int, ...] = (99, 99), **more: Any
@@ -642,6 +647,15 @@ FIRES: dict[str, tuple[list[Row], str]] = {
     "dead_units": (sampled(rows(STANDING), dead=1.0), "critical"),
     "saturated_activation": (sampled(rows(STANDING), saturated=0.8), "critical"),
     "vanishing_in_time": (remembering(rows(STANDING), 1e-5), "critical"),
+    "policy_far_off": (acting(rows(STANDING), ratio=200.0, kl=4.0), "critical"),
+    "entropy_collapse": (acting(rows(STANDING), entropy=0.01), "critical"),
+    "reward_hacked": (
+        [
+            *acting(rows(fall(400), accuracy=0.9)[:200], reward=1.0),
+            *acting(rows(fall(400), accuracy=0.2)[200:], reward=1.5),
+        ],
+        "critical",
+    ),
     "attention_collapse": (attending(rows(STANDING), 500.0, 0.02), "critical"),
     "poor_initialization": (sampled(rows(STANDING), stds=(1.0, 0.1, 1e-3)), "critical"),
     "clipping_always": (rows(STANDING, settings=CLIPPED, clip_coef=0.01), "warning"),
@@ -785,6 +799,15 @@ SILENT: dict[str, tuple[str, list[Row]]] = {
     "half of the units": ("dead_units", sampled(rows(STANDING), dead=0.6)),
     "saturation in a run that learns": ("saturated_activation", sampled(rows(fall(300)), saturated=0.6)),
     "sharp attention in a run that learns": ("attention_collapse", attending(rows(fall(300)), 500.0, 0.02)),
+    "a policy far off that learns": ("policy_far_off", acting(rows(fall(300)), ratio=200.0, kl=4.0)),
+    "a large ratio of an action alone": ("policy_far_off", acting(rows(STANDING), ratio=200.0, kl=0.1)),
+    "a policy that is sure and right": ("entropy_collapse", acting(rows(fall(300)), entropy=0.01)),
+    "a policy that still tries": ("entropy_collapse", acting(rows(STANDING), entropy=0.3)),
+    "reward and accuracy fall together": (
+        "reward_hacked",
+        acting(rows(fall(400), accuracy=0.9)[:200], reward=1.0)
+        + acting(rows(fall(400), accuracy=0.2)[200:], reward=0.5),
+    ),
     "sharp attention with small logits": ("attention_collapse", attending(rows(STANDING), 30.0, 0.02)),
     "large logits, and attention to all": ("attention_collapse", attending(rows(STANDING), 500.0, 0.9)),
     "a memory that is short in a run that learns": ("vanishing_in_time", remembering(rows(fall(300)), 1e-5)),

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from gradstudio.core.combinations import LOSS_TASKS
-from gradstudio.engine.step import losses
+from gradstudio.core.experiment import Loss
+from gradstudio.engine.step import losses, policy_loss
 from gradstudio.engine.tasks import TASKS
 from gradstudio.engine.tasks.ring import ring_centers
 
@@ -93,12 +94,23 @@ def test_auto_is_right_for_each_goal():
     reward = losses.choose("auto", "reward")
     logits, action = np.random.default_rng(1).normal(size=(2, 3, 2)), np.array([[1, 0, 1], [0, 1, 0]])
     worth, lasted = np.array([[3.0, 2.0, 1.0], [2.0, 1.0, 9.0]]), np.array([[1, 1, 1], [1, 1, 0]])
-    taken = np.take_along_axis(log_likelihood(logits), action[..., None], 2)[..., 0]
-    targets = torch.from_numpy(np.stack([action, worth, lasted], 2).astype(float))
-    assert reward.value(torch.from_numpy(logits), targets, 0.0).item() == pytest.approx(
-        -(taken * worth * lasted).sum() / 2
-    )
-    assert reward.accuracy(torch.from_numpy(logits), targets).item() == pytest.approx(5 / 6)
+    policy, old = log_likelihood(logits), log_likelihood(np.random.default_rng(2).normal(size=(2, 3, 2)))
+    taken = np.take_along_axis(policy, action[..., None], 2)[..., 0]
+    told = np.stack([action, worth, lasted, lasted, lasted], 2).astype(float)
+    outputs_, targets = torch.from_numpy(logits), torch.from_numpy(np.concatenate([told, old], 2))
+    assert reward.value(outputs_, targets, 0.0).item() == pytest.approx(-(taken * worth * lasted).sum() / 2)
+    assert reward.accuracy(outputs_, targets).item() == pytest.approx(5 / 6)
+
+    ratio = np.exp(taken - np.take_along_axis(old, action[..., None], 2)[..., 0])
+    divergence, entropy = (np.exp(old) * (old - policy)).sum(2), -(np.exp(policy) * policy).sum(2)
+    gain = np.minimum(ratio * worth, np.clip(ratio, 0.8, 1.2) * worth) - 2 * divergence + 3 * entropy
+    knobs = Loss(ratio_limit=0.2, kl_penalty=2.0, entropy_bonus=3.0)
+    assert policy_loss.loss(outputs_, targets, knobs, 4).item() == pytest.approx(-(gain * lasted).sum() / 2)
+    unclipped = policy_loss.loss(outputs_, targets, Loss(), 4).item()
+    assert unclipped == pytest.approx(-(ratio * worth * lasted).sum() / 2)
+    assert [each.item() for each in policy_loss.figures(outputs_, targets)] == pytest.approx([
+        (ratio * lasted).max(), (divergence * lasted).sum() / 5, (entropy * lasted).sum() / 5 / np.log(2), 5 / 6
+    ])  # fmt: skip
 
 
 # ---- where each breaks: outputs, labels, whether the loss is still finite, whether its gradient is, and the least eps

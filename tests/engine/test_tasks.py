@@ -12,6 +12,7 @@ from gradstudio.core.files import RESOURCES
 from gradstudio.core.task_measures import guessing, loss_of_guessing
 from gradstudio.engine.step.losses import CLOSE, ON_MODE
 from gradstudio.engine.tasks import TASKS
+from gradstudio.engine.tasks.acting import ACTION, FIRST_ACTION, REWARD, SUCCESS, WORTH
 from gradstudio.engine.tasks.digits import SCALINGS
 from gradstudio.engine.tasks.pole import FARTHEST, STEEPEST, first_states, push
 from gradstudio.engine.tasks.ring import ring_centers
@@ -45,19 +46,21 @@ def task(name="digits", **knobs):
     ("characters", {"seq_len": 1}, (1, 41), (), 41),
     ("spirals", {}, (1, 2), (), 2),
     ("ring", {}, (2, 2), (), 1),
-    ("pole", {"seq_len": 30}, (30, 4), (30, 3), 2),
-    ("pole", {"seq_len": 1}, (1, 4), (1, 3), 2),
+    ("pole", {"seq_len": 30}, (30, 4), (30, 7), 2),
+    ("pole", {"seq_len": 1}, (1, 4), (1, 7), 2),
+    ("bandit", {}, (1, 64), (1, 15), 10),
 ])  # fmt: skip
 def test_shapes(name, knobs, inputs, targets, outputs):
     small = task(name, batch_size=7, **knobs)
     shape = small.shape
     assert (shape.time_steps, shape.features) == inputs and shape.outputs == outputs
     assert shape.answers == {"copy": 10, "characters": inputs[0], "pole": inputs[0]}.get(name, 1)
-    for batch in (small.next_batch(PLAYER), small.test_batch(PLAYER)):
+    player = Chooser() if name == "bandit" else PLAYER
+    for batch in (small.next_batch(player), small.test_batch(player)):
         assert batch.inputs.shape[1:] == inputs and batch.inputs.dtype == torch.float32
         assert batch.targets.shape == (len(batch.inputs), *targets)
         assert batch.targets.dtype == (torch.int64 if small.goal == "classes" else torch.float32)
-    assert len(small.next_batch(PLAYER).inputs) == 7
+    assert len(small.next_batch(player).inputs) == 7
     assert small.sample(20).shape == (20, 1 if name == "pole" else inputs[0], inputs[1])
 
 
@@ -221,7 +224,7 @@ class Pusher(torch.nn.Module):
 
 def test_episodes_end_when_the_pole_falls():
     (states, targets), steps = task("pole", seq_len=200, batch_size=16).next_batch(Pusher()), 200
-    action, worth, lasted = targets.unbind(2)
+    action, worth, lasted = targets[..., :3].unbind(2)
     lengths = lasted.sum(1).int().tolist()
     assert max(lengths) < 12
     for episode, length in enumerate(lengths):
@@ -267,7 +270,40 @@ def test_a_broken_player_just_loses():
             return super().forward(states) * math.nan
 
     states, targets = task("pole", seq_len=50, batch_size=5).next_batch(Broken())
-    assert torch.isfinite(states).all() and torch.isfinite(targets).all() and targets[..., 2].sum(1).max() < 15
+    assert (
+        torch.isfinite(states).all()
+        and torch.isfinite(targets[..., :FIRST_ACTION]).all()
+        and targets[..., 2].sum(1).max() < 15
+    )
+
+
+class Chooser(torch.nn.Module):
+    """Answers 0 or 3 to whatever image, as likely as each other."""
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        logits = torch.full((len(images), 1, 10), -50.0)
+        logits[..., [0, 3]] = 0.0
+        return logits
+
+
+def test_answers_of_the_bandit_are_paid_for():
+    bandit = task("bandit", batch_size=512, samples=8, reward_flaw=0.5, baseline=True, normalize=True)
+    images, targets = bandit.next_batch(Chooser())
+    told = targets[:, 0]
+    assert (images[:8] == images[0]).all() and not (images[8] == images[0]).all(), "8 answers to each image"
+    assert set(told[:, ACTION].tolist()) == {0.0, 3.0} and 0.4 < (told[:, ACTION] == 0).float().mean() < 0.6
+    torch.testing.assert_close(told[:, REWARD], told[:, SUCCESS] + 0.5 * (told[:, ACTION] == 0))
+    rewards = told[:, REWARD].view(-1, 8)
+    expected = (rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, correction=0, keepdim=True) + 1e-8)
+    torch.testing.assert_close(told[:, WORTH].view(-1, 8), expected)
+    torch.testing.assert_close(told[:, FIRST_ACTION:].exp().sum(1), torch.ones(512))
+
+
+def test_a_batch_serves_for_several_passes():
+    bandit = task("bandit", batch_size=8, passes=3)
+    batches = [bandit.next_batch(Chooser()).inputs for _ in range(6)]
+    assert batches[0] is batches[2] and batches[3] is batches[5] and not torch.equal(batches[0], batches[3])
+    assert bandit.next_batch(Chooser(), 2).inputs is not bandit.next_batch(Chooser()).inputs, "of another size"
 
 
 def test_outlier_steps(train):

@@ -202,6 +202,9 @@ TRIALS: dict[str, tuple[str, ...]] = {
         f"{_LOOP} loss.class_weights=balanced mistakes.normalize_each_micro_batch=true problem.imbalance=10",
     ),
     "attention_collapse": (_COLLAPSED,),
+    "entropy_collapse": ("preset=sure-too-soon run.steps=1000",),
+    "policy_far_off": ("preset=policy-far-off run.steps=3200",),
+    "reward_hacked": ("preset=reward-hacked run.steps=400",),
     "batch_norm_of_two": ("model.norm=batch problem.batch_size=2 model.depth=3",),
     "betas_crossed": ("optimizer.kind=adam optimizer.lr=0.01 optimizer.beta1=0.99 optimizer.beta2=0.5",),
     "clip_on_scaled_gradients": tuple(

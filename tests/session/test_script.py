@@ -118,6 +118,12 @@ problem.task=ring model.kind=gan 3:optimizer.discriminator_factor=0.5 schedule.w
 problem.task=pole model.kind=policy
 problem.task=pole model.kind=policy model.norm=batch accumulation.steps=3 problem.noise=0.01 problem.input_scale=2
 problem.task=pole model.kind=policy model.init=lsuv model.checkpointing=true
+problem.task=pole model.kind=policy problem.passes=3 problem.baseline=true problem.normalize=true loss.ratio_limit=0.2 3:loss.entropy_bonus=0.1
+problem.task=pole model.kind=policy accumulation.steps=2 problem.passes=4 2:loss.kl_penalty=2 3:accumulation.steps=1 precision.dtype=bf16
+problem.task=bandit model.kind=policy model.init=lsuv problem.noise=0.1 optimizer.lr=1 problem.label_noise=0.2
+problem.task=bandit model.kind=policy problem.samples=4 problem.baseline=true problem.normalize=true problem.passes=2 2:loss.ratio_limit=0.1 model.norm=batch
+problem.task=bandit model.kind=policy problem.reward_flaw=2 loss.kl_penalty=1 problem.passes=3 accumulation.steps=2 problem.skip_batches=2 optimizer.kind=adam
+problem.task=bandit model.kind=policy problem.batch_size=1024 accumulation.steps=2 problem.scaling=raw 3:loss.kl_penalty=0.1 4:accumulation.steps=1
 model.init=he model.init_gain=1.3 model.initial_bias=0.1
 model.init=xavier model.kind=transformer model.init_gain=0.7
 model.init=orthogonal model.activation=tanh model.kind=rnn model.initial_bias=0.2
@@ -396,6 +402,8 @@ VALUES: dict[str, tuple[Value, ...]] = {
     "problem.label_noise": (0.0, 0.3), "problem.imbalance": (1.0, 4.0, 30.0), "problem.nan_every": (0, 4), "loss.z_loss": (0.0, 0.01, 1.0),
     "model.norm_momentum": (0.1, 0.5), "model.base_width": (4, 12, 48),
     "optimizer.sam_rho": (0.0, 0.05, 1.0), "optimizer.adamw_lr": (0.001, 0.1),
+    "problem.passes": (1, 3), "problem.samples": (1, 2), "problem.reward_flaw": (0.0, 1.2),
+    "loss.ratio_limit": (0.0, 0.2), "loss.kl_penalty": (0.0, 1.0), "loss.entropy_bonus": (0.0, 0.1),
     "problem.outlier_scale": (10.0, 1e3), "problem.skip_batches": (0, 1, 5),
 }  # fmt: skip
 UNDRAWN = ("run.steps", "run.device", "run.deterministic", "run.memory_budget")

@@ -65,7 +65,8 @@ NAMES = (
     "nonfinite_loss", "nonfinite_gradient", "nonfinite_weights", "exploding_gradient", "vanishing_gradient",
     "vanishing_in_time",
     "loss_not_decreasing", "loss_oscillating", "loss_spike",
-    "dead_units", "saturated_activation", "attention_collapse", "weight_decay_high", "momentum_high", "betas_crossed",
+    "dead_units", "saturated_activation", "attention_collapse", "policy_far_off",
+    "entropy_collapse", "reward_hacked", "weight_decay_high", "momentum_high", "betas_crossed",
     "perturbation_large", "rate_raised", "update_ratio_high", "update_ratio_low", "updates_after_spike",
     "poor_initialization",
     "batch_norm_of_two", "gradient_noise",
@@ -82,5 +83,5 @@ OF_THE_STUDIO = (
     "vanishing_in_time", "saturated_activation", "attention_collapse",
     "batch_norm_of_two", "accumulation_mismatch", "reduced_too_often",
     "ranks_apart", "nan_on_a_rank", "clip_before_reduction", "ranks_alike", "perturbation_large", "uneven_shares",
-    "rank_ran_out",
+    "rank_ran_out", "policy_far_off", "entropy_collapse", "reward_hacked",
 )  # fmt: skip

@@ -20,6 +20,7 @@ from gradstudio.core.rules.clip_without_effect import ClipWithoutEffect
 from gradstudio.core.rules.clipping_always import ClippingAlways
 from gradstudio.core.rules.clipping_never import ClippingNever
 from gradstudio.core.rules.dead_units import DeadUnits
+from gradstudio.core.rules.entropy_collapse import EntropyCollapse
 from gradstudio.core.rules.exploding_gradient import ExplodingGradient
 from gradstudio.core.rules.fp16_overflow import Fp16Overflow
 from gradstudio.core.rules.fp16_underflow import Fp16Underflow
@@ -34,12 +35,14 @@ from gradstudio.core.rules.nan_on_a_rank import NanOnARank
 from gradstudio.core.rules.nonfinite import NonfiniteGradient, NonfiniteLoss, NonfiniteWeights
 from gradstudio.core.rules.nothing_learned import NothingLearned
 from gradstudio.core.rules.perturbation_large import PerturbationLarge
+from gradstudio.core.rules.policy_far_off import PolicyFarOff
 from gradstudio.core.rules.poor_initialization import PoorInitialization
 from gradstudio.core.rules.rank_ran_out import RankRanOut
 from gradstudio.core.rules.ranks_alike import RanksAlike
 from gradstudio.core.rules.ranks_apart import RanksApart
 from gradstudio.core.rules.rate_raised import RateRaised
 from gradstudio.core.rules.reduced_too_often import ReducedTooOften
+from gradstudio.core.rules.reward_hacked import RewardHacked
 from gradstudio.core.rules.reward_lost import RewardLost
 from gradstudio.core.rules.saturated_activation import SaturatedActivation
 from gradstudio.core.rules.scale_collapse import ScaleCollapse
@@ -62,7 +65,8 @@ def makers() -> dict[str, Callable[..., Rule]]:
     made = (
         NonfiniteLoss, NonfiniteGradient, NonfiniteWeights, ExplodingGradient, VanishingGradient, VanishingInTime,
         LossNotDecreasing, LossOscillating, LossSpike, DeadUnits,
-        SaturatedActivation, AttentionCollapse, WeightDecayHigh, MomentumHigh, BetasCrossed, PerturbationLarge,
+        SaturatedActivation, AttentionCollapse,
+        PolicyFarOff, EntropyCollapse, RewardHacked, WeightDecayHigh, MomentumHigh, BetasCrossed, PerturbationLarge,
         RateRaised, UpdateRatioHigh, UpdateRatioLow,
         UpdatesAfterSpike, PoorInitialization, BatchNormOfTwo, GradientNoise, ClippingAlways, ClippingNever,
         ClipOverflow,

@@ -58,8 +58,8 @@ def without_memory() -> AbstractContextManager[Any]:
 
 
 def of_built_in(knobs: Experiment) -> Footprint:
-    few = BuiltIn(knobs.with_value("problem.batch_size", _FEW), "cpu")
-    example = few.task.next_batch(_UniformPolicy())
+    few = BuiltIn(knobs.with_values({"problem.batch_size": _FEW, "problem.samples": 1}), "cpu")
+    example = few.task.next_batch(_UniformPolicy(few.task.shape.outputs))
     count, size = knobs.accumulation.steps, knobs.problem.batch_size
 
     def draw() -> Iterator[Any]:
@@ -115,5 +115,9 @@ def _count_bytes(knobs: Experiment, subject: Subject, draw: Callable[[], Iterato
 class _UniformPolicy(nn.Module):
     """A substitute for a model that acts: all actions are equally likely."""
 
+    def __init__(self, actions: int) -> None:
+        super().__init__()
+        self.actions = actions
+
     def forward(self, seen: Tensor) -> Tensor:
-        return torch.zeros(*seen.shape[:2], 2)
+        return torch.zeros(*seen.shape[:2], self.actions)

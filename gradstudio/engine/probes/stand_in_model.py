@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from gradstudio.core.gauge_samples import Unmeasurable
 from gradstudio.core.studio_file import StudioFileError
 from gradstudio.engine.step.accumulation import join
+from gradstudio.engine.tasks.acting import Acting
 from gradstudio.engine.tasks.task import Dataset
 from gradstudio.engine.trainer import Trainer
 
@@ -140,6 +141,8 @@ def gauge_batch(trainer: Trainer) -> Any:
     task = _apart(trainer.task, lambda source: torch.Generator().manual_seed(seed))
     if isinstance(task, Dataset):
         task.order, task.position = task.order[:0], 0  # an epoch of its own
+    if isinstance(task, Acting):
+        task.passes = 1
     if not trainer.subject.judged:
         with trainer.subject.no_chance():
             return task.next_batch(trainer.model)

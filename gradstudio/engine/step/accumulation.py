@@ -7,10 +7,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import Parameter
 
+from gradstudio.core.unknown import UNKNOWN
 from gradstudio.engine.gauges.every_step import ratio
 from gradstudio.engine.models.state import preserve_state
 from gradstudio.engine.passes.flat import Flat
@@ -23,10 +25,19 @@ def remaining_micro_batches(micro_batches: int) -> int:
 
 
 def means(passes: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """Return the loss and the accuracy of a step. Each pass contributes its loss, its accuracy and its largest absolute
-    output. The accuracy is NaN if an output is non-finite."""
-    loss = mean_loss([loss for loss, _, _ in passes])
-    return loss, sum(right if math.isfinite(largest) else math.nan for _, right, largest in passes) / len(passes)
+    """Return the loss and the accuracy of a step. Each pass contributes its loss, its accuracy, its largest absolute
+    output, and perhaps more. The accuracy is NaN if an output is non-finite."""
+    loss = mean_loss([each[0] for each in passes])
+    return loss, sum(each[1] if math.isfinite(each[2]) else math.nan for each in passes) / len(passes)
+
+
+def policy_figures(passes: Sequence[Sequence[float]]) -> tuple[float, float, float, float]:
+    """Return the largest ratio of a policy in the passes of a step, and the means of its KL divergence, its entropy and
+    its reward; all UNKNOWN where no model acts."""
+    if len(passes[0]) == 3:
+        return UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN
+    ratios, *others = (np.array(each) for each in zip(*(each[3:] for each in passes), strict=True))
+    return float(ratios.max()), *(float(each.mean()) for each in others)  # type: ignore[return-value]
 
 
 def mean_loss(losses: Sequence[float]) -> float:

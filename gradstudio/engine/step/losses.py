@@ -14,6 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from gradstudio.core.experiment import Loss as Knobs
+from gradstudio.engine.step import policy_loss
+from gradstudio.engine.tasks.acting import SUCCESS
 from gradstudio.engine.tasks.ring import ring_centers
 from gradstudio.engine.tasks.task import Goal
 
@@ -83,15 +86,6 @@ def adversarial(outputs: Tensor, unused: Tensor, eps: float) -> Tensor:
     return ((real - 1) ** 2).mean() + (drawn**2).mean() + ((fooled - 1) ** 2).mean()
 
 
-def policy_gradient(outputs: Tensor, targets: Tensor, eps: float) -> Tensor:
-    """Return the loss of REINFORCE (Williams 1992): minus the log-probability of each action taken times its return,
-    summed over an episode, mean over episodes. Targets (batch, time steps, 3) are the action, its return, and 1 while
-    the episode lasted."""
-    action, worth, lasted = targets.unbind(-1)
-    log_probability = torch.log_softmax(outputs, -1).gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
-    return -(log_probability * worth * lasted).sum(1).mean()
-
-
 def squared_log_z(outputs: Tensor) -> Tensor:
     """Return the mean over all answers of log(sum of exp(outputs))^2, the z-loss of PaLM (Chowdhery 2022)."""
     return torch.logsumexp(outputs, -1).square().mean()
@@ -140,9 +134,9 @@ def modes_hit(outputs: Tensor, unused: Tensor) -> Tensor:
     return (torch.cdist(outputs[:, 3:], ring_centers(outputs.device).to(outputs)) < ON_MODE).any(0).float().mean()
 
 
-def survival(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the share of the longest possible episode for which the pole stayed up."""
-    return targets[..., 2].mean()
+def success(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the share of answers that are right, or of the longest possible episode that the pole stayed up."""
+    return targets[..., SUCCESS].mean()
 
 
 # The loss that loss.kind = auto means for each goal of a task.
@@ -150,7 +144,7 @@ AUTO: dict[Goal, Loss] = {
     "classes": Loss(cross_entropy, right_class),
     "value": Loss(squared_error, close_value),
     "points": Loss(adversarial, modes_hit),
-    "reward": Loss(policy_gradient, survival),
+    "reward": Loss(lambda outputs, targets, eps: policy_loss.loss(outputs, targets, Knobs(), 1), success),
 }
 NAIVE: dict[str, Callable[[Tensor, Tensor, float], Tensor]] = {
     "naive_log": naive_log,

@@ -21,7 +21,7 @@ from gradstudio.core.unknown import UNKNOWN
 from gradstudio.engine.gauges.every_step import Change, Gauges, Gradient, by_layer, coefficient, cosine
 from gradstudio.engine.gauges.on_device import DeviceGauges
 from gradstudio.engine.passes.flat import Flat
-from gradstudio.engine.step.accumulation import means
+from gradstudio.engine.step.accumulation import means, policy_figures
 from gradstudio.engine.step.checks import Checks
 from gradstudio.engine.step.clipping import CLIPPING, CLIPPING_ON_DEVICE, Rules
 from gradstudio.engine.torch_internals import device_kernels
@@ -53,7 +53,7 @@ class Reading(Protocol):
         """Begin a step."""
 
     def on_pass(self, figures: Tensor) -> None:
-        """Record the loss, the accuracy and the largest absolute output of a pass, (3,)."""
+        """Record the loss, the accuracy and the largest absolute output of a pass, (3,); (7,) of a policy."""
 
     def gradient(self, gradients: Tensor, scale: float = 1.0) -> None:
         """Measure the gradients, which may carry the factor `scale`. The first ones of a step are its true gradient; of
@@ -127,6 +127,7 @@ class _Unread:
     made: StepFacts
     names: tuple[str, ...]
     figures: Tensor
+    passes: int
     there: torch.cuda.Event | None  # None if there is nothing to wait for
     seconds: float = 0.0
 
@@ -166,7 +167,8 @@ class DelayedReading:
 
     def rows(self, made: StepFacts) -> list[Row]:
         names, figures = self._gauges.figures(self._passes)
-        latest = _Unread(made, names, *_send_to_host(figures))
+        figures, there = _send_to_host(figures)
+        latest = _Unread(made, names, figures, len(self._passes), there)
         self._unread.append(latest)
         rows = [self._read(self._unread.popleft())] if len(self._unread) > self._lag else []
         latest.seconds = time.perf_counter() - self._started
@@ -191,7 +193,7 @@ class DelayedReading:
         if "clipped" in norms and before != after:
             clipped = clipped._replace(cosine=cosine(norms["kept"], before, after))
         seconds = unread.seconds + waited
-        return _row(unread.made, passes.reshape(-1, 3).tolist(), gradient, clipped, change, seconds)
+        return _row(unread.made, passes.reshape(unread.passes, -1).tolist(), gradient, clipped, change, seconds)
 
 
 def late_reading(flat: Flat, device: str) -> DelayedReading | None:
@@ -210,6 +212,7 @@ def _row(
 ) -> Row:
     """Return the row of a step."""
     loss, accuracy = means(passes)
+    ratio, kl, entropy, reward = policy_figures(passes)
     checks = facts.checks
     return Row(
         step=facts.step, loss=loss, grad_norm=gradient.norm, clipped_norm=clipped.norm, clip_coef=clipped.coefficient,
@@ -222,6 +225,7 @@ def _row(
         clip_cosine=clipped.cosine, update_cosine=cosine(-change.along_gradient, clipped.norm, change.norm),
         time_gradient=checks.time_gradient,
         unused=facts.unused, attention_logit=checks.attention[0], attention_entropy=checks.attention[1],
+        policy_ratio=ratio, policy_kl=kl, policy_entropy=entropy, policy_reward=reward,
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ May use core, engine/devices.py, engine/generators.py and engine/shape.py; never
 engine/trainer.py."""
 
 from gradstudio.engine.tasks.adding import Adding
+from gradstudio.engine.tasks.bandit import Bandit
 from gradstudio.engine.tasks.characters import Characters
 from gradstudio.engine.tasks.copy import Copy
 from gradstudio.engine.tasks.digits import Digits
@@ -21,4 +22,5 @@ TASKS: dict[str, type[Task]] = {
     "spirals": Spirals,
     "ring": Ring,
     "pole": Pole,
+    "bandit": Bandit,
 }

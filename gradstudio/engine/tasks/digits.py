@@ -36,7 +36,7 @@ class Digits(Dataset):
 
     def __init__(self, problem: Problem, seed: int, device: str) -> None:
         super().__init__(problem, seed, device)
-        steps = problem.seq_len if problem.task == "sequential_digits" else 8
+        steps = {"digits": 8, "bandit": 1}.get(problem.task, problem.seq_len)
         self.shape = Shape(steps, PIXELS // steps, CLASSES)
         with np.load(RESOURCES / "data" / "digits.npz") as data:
             train = data["train_images"].reshape(-1, PIXELS).astype(np.float64)

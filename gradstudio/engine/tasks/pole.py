@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from gradstudio.core.experiment import Problem
 from gradstudio.engine.generators import generator
 from gradstudio.engine.shape import Shape
-from gradstudio.engine.tasks.task import TESTS, Batch, Task
+from gradstudio.engine.tasks.acting import Acting, acting, advantages
+from gradstudio.engine.tasks.task import TESTS, Batch
 
 # Barto, Sutton and Anderson 1983, "Neuronlike adaptive elements that can solve difficult learning control problems",
 # without friction.
@@ -29,19 +30,15 @@ DISCOUNT = 0.99
 SHAKES = 10  # random pushes before a state is shown to an initialization
 
 
-class Pole(Task):
+class Pole(Acting):
     """The task to keep the pole up. Inputs (episodes, problem.seq_len, 4) are the states that the model saw: position,
-    speed, angle, angular speed; 0 after the end. Targets (episodes, problem.seq_len, 3) are its action (1 is right),
-    the return of the action, and 1 while the episode lasted."""
-
-    goal = "reward"
+    speed, angle, angular speed; 0 after the end, as are the targets. Action 1 pushes to the right."""
 
     def __init__(self, problem: Problem, seed: int, device: str) -> None:
         super().__init__(problem, seed, device)
         self.shape = Shape(problem.seq_len, 4, 2, problem.seq_len)
 
-    def next_batch(self, model: nn.Module, count: int = 1) -> Batch:
-        """Return episodes played by the model in its current state."""
+    def play(self, model: nn.Module, count: int) -> Batch:
         return self._play(model, self.problem.batch_size * count, self.order_generator, self.noise_generator)
 
     def test_batch(self, model: nn.Module) -> Batch:
@@ -56,27 +53,25 @@ class Pole(Task):
         return self._observe(state).inputs.cpu()
 
     def _play(self, model: nn.Module, episodes: int, source: torch.Generator, noise_source: torch.Generator) -> Batch:
-        """Return episodes in which the model acts as in evaluation; its mode is unchanged. It sees the noise that it is
-        trained with."""
-        inputs, action, lasted = (torch.zeros(episodes, self.problem.seq_len, *size) for size in ((4,), (), ()))
+        """Return episodes in which the model acts as in evaluation. It sees the noise that it is trained with."""
+        sizes = ((4,), (), (), (2,))
+        inputs, action, lasted, policy = (torch.zeros(episodes, self.problem.seq_len, *size) for size in sizes)
         state = first_states(episodes, source)
-        training = model.training
-        model.eval()
         for step in range(self.problem.seq_len):
             lasting = (abs(state[:, 0]) <= FARTHEST) & (abs(state[:, 2]) <= STEEPEST)
             if not lasting.any():
                 break
             observed = self._noisy(self._observe(state), noise_source).inputs
-            with torch.no_grad():
-                chance = torch.softmax(model(observed)[:, 0].float(), -1)[:, 1].cpu()
+            with acting(model):
+                outputs = model(observed)[:, 0].float()
+                chance = torch.softmax(outputs, -1)[:, 1].cpu()
+                policy[:, step] = torch.log_softmax(outputs, -1).cpu()
             right = torch.rand(episodes, generator=source) < chance
             inputs[:, step], action[:, step], lasted[:, step] = observed[:, 0].cpu(), right, torch.from_numpy(lasting)
             state = np.where(lasting[:, None], push(state, right.numpy()), state)
-        model.train(training)
-        worths = worth(lasted)
-        if self.problem.baseline:
-            worths = (worths - worths.sum() / lasted.sum()) * lasted
-        targets = torch.stack([action * lasted, worths, lasted], 2)
+        worths = advantages(worth(lasted), lasted, self.problem, episodes)
+        told = torch.stack([action * lasted, worths, lasted, lasted, lasted], 2)
+        targets = torch.cat([told, policy * lasted.unsqueeze(2)], 2)
         return Batch((inputs * lasted.unsqueeze(2)).to(self.device), targets.to(self.device))
 
     def _observe(self, state: np.ndarray) -> Batch:

@@ -133,10 +133,13 @@ class Dataset(Task):
         return Batch(batch.inputs, to_device(torch.where(chosen, drawn, batch.targets.cpu()), self.device))
 
     def next_batch(self, model: nn.Module, count: int = 1) -> Batch:
-        """Return the next `count` micro-batches as one batch. Leftover examples at the end of an epoch that do not fill
-        it are not used; a batch that is larger than an epoch continues into the next."""
+        """Return the next `count` micro-batches as one batch."""
+        return self.next_examples(self.problem.batch_size * count)
+
+    def next_examples(self, examples: int) -> Batch:
+        """Return the next examples. Leftover examples at the end of an epoch that do not fill the batch are not used; a
+        batch that is larger than an epoch continues into the next."""
         inputs, targets = self.training
-        examples = self.problem.batch_size * count
         if self.position + examples > len(self.order):
             self._next_epoch(examples)
         chosen = to_device(self.order[self.position : self.position + examples], self.device)

@@ -35,6 +35,7 @@ _NAMES = {
     "Timeline": "events",
     "Difference of the twins": "difference",
     "Test accuracy · directions": "directions",
+    "Policy": "policy",
     "Own figures": "own-figures",
     "Layer: norms": "layer-norms",
     "Layer: update / weight": "layer-updates",

@@ -24,6 +24,7 @@ from gradstudio.gui.plots.overlay_chips import Chips
 from gradstudio.gui.plots.overlay_smoothing import OverlaySmoothing
 from gradstudio.gui.plots.own_figures import OwnFiguresPlot
 from gradstudio.gui.plots.plot_options import X_AXIS, Chosen
+from gradstudio.gui.plots.policy_plot import PolicyPlot, has_policy
 from gradstudio.gui.plots.ranks import RanksPlot, has_ranks
 from gradstudio.gui.plots.rewind_button import RewindButton
 from gradstudio.gui.plots.run_source import RunSource
@@ -39,8 +40,8 @@ from gradstudio.session.simulator import Simulator
 
 # What stands under each other. What only some runs or some people need is made when it is first shown.
 PARTS = (
-    "loss", "gradient_norm", "difference", "directions", "own_figures", "layer_card", "ranks", "scale_and_rate",
-    "layer_page", "timeline",
+    "loss", "gradient_norm", "difference", "directions", "policy", "own_figures", "layer_card", "ranks",
+    "scale_and_rate", "layer_page", "timeline",
 )  # fmt: skip
 Part = TypeVar("Part", bound=QWidget)
 LOW = 310  # px of height at normal text, below which the curves take the room of the network
@@ -106,6 +107,10 @@ class PlotStack(QWidget):
     @cached_property
     def directions(self) -> DirectionsPlot:
         return self._make_late("directions", DirectionsPlot, 20)
+
+    @cached_property
+    def policy(self) -> PolicyPlot:
+        return self._make_late("policy", PolicyPlot, 20)
 
     @cached_property
     def own_figures(self) -> OwnFiguresPlot:
@@ -204,6 +209,8 @@ class PlotStack(QWidget):
             self.show_all()
         if not self._aside and (self.has("ranks") or has_ranks(run)):
             self.ranks.show_ranks(run)
+        if not self._aside and (self.has("policy") or has_policy(run)):
+            self.policy.show_run(run)
         if not self._aside and (self.has("own_figures") or run.history.logged):
             self.own_figures.show_run(run)
         scale, read = self.devicePixelRatioF(), False

@@ -60,10 +60,28 @@ elif plan.loss == "points":
 elif plan.loss == "reward":
 
     def loss_function(outputs, targets):
-        """REINFORCE: actions that were followed by more reward become more likely."""
-        action, worth, lasted = targets.unbind(-1)
-        taken = torch.log_softmax(outputs, -1).gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
-        return -(taken * worth * lasted).sum(1).mean()
+        """Actions that were followed by more reward become more likely: by the policy gradient of REINFORCE
+        (Williams 1992), or by the ratio to the policy that drew them, clipped or not (PPO, Schulman 2017).
+        """
+        worth, lasted = targets[..., 1], targets[..., 2]
+        policy, drawn = torch.log_softmax(outputs, -1), targets[..., :1].long()
+        taken = policy.gather(-1, drawn).squeeze(-1)
+        if plan.on_policy and knobs.loss_ratio_limit == 0:
+            gain = taken * worth
+        else:
+            ratio = torch.exp(taken - targets[..., 3:].gather(-1, drawn).squeeze(-1))
+            gain = ratio * worth
+            if knobs.loss_ratio_limit > 0:
+                clipped = ratio.clamp(1 - knobs.loss_ratio_limit, 1 + knobs.loss_ratio_limit)
+                gain = torch.min(gain, clipped * worth)
+        loss = -(gain * lasted).sum(1).mean()
+        if knobs.loss_kl_penalty > 0:
+            divergence = (targets[..., 3:].exp() * (targets[..., 3:] - policy)).sum(-1)
+            loss = loss + knobs.loss_kl_penalty * (divergence * lasted).sum(1).mean()
+        if knobs.loss_entropy_bonus > 0:
+            entropy = -(policy.exp() * policy).sum(-1)
+            loss = loss - knobs.loss_entropy_bonus * (entropy * lasted).sum(1).mean()
+        return loss
 
 
 @inline

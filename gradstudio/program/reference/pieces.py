@@ -12,7 +12,7 @@ from gradstudio.program.reference.optimizers import *
 
 gradient_noise = torch.Generator().manual_seed(seed + 3_000_017)
 outliers = torch.Generator().manual_seed(seed + 2_000_003)
-batches = episodes_of(model) if not plan.own and knobs.problem_task == "pole" else make_batches()
+batches = drawn_by(model) if plan.acts else make_batches()
 
 
 @inline

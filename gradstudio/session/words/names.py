@@ -32,6 +32,7 @@ _TASKS = {
     "spirals": "which of two spirals a point lies on",
     "ring": "to draw points as if from eight clusters on a ring",
     "pole": "to balance a pole, in episodes of at most {steps}",
+    "bandit": "to name handwritten digits, from the reward of its answers alone",
 }
 
 
