@@ -115,7 +115,7 @@ def _carry_out() -> int:
 
 @cache
 def _commands() -> Any:
-    """Return all commands as they are called; `app` itself would make them anew at each call."""
+    """Return all commands with the names by which they are called; `app` itself would build them again at each call."""
     return typer.main.get_command(app)
 
 

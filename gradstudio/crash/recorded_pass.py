@@ -200,7 +200,7 @@ def fills(call: RecordedCall) -> bool:
 
 
 def written_by(call: RecordedCall) -> list[Key]:
-    """Return what a call gives; of one that gives nothing, as an assignment, what it writes into."""
+    """Return the results of a call; for one without a result, as an assignment, the tensor that it writes into."""
     return [each for each in call.gives or () if each >= 0] or list(keys_of(call.given))[:1]
 
 

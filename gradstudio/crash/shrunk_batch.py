@@ -1,4 +1,5 @@
-"""The fewest examples of a recorded batch that still give what is not finite, where no single call can be shown."""
+"""The fewest examples of a recorded batch that still produce a non-finite value, for crashes that no single call can
+show."""
 
 from __future__ import annotations
 

@@ -172,7 +172,8 @@ class WorkerProcess:
                     frames.write(child.stdin.fileno(), frames.packed(head, raw))
 
     def _look_on(self, child: subprocess.Popen[bytes]) -> None:
-        """Tell where it is silent, until its end."""
+        """Report silence of the process to its receivers, say from time to time that this side is alive, and kill the
+        process if it has been silent for too long; until it ends."""
         told, said_at = False, time.monotonic()
         while not self._ended.wait(LOOK):
             silent = self.silent

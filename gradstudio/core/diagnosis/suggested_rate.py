@@ -28,7 +28,7 @@ def fitting_rate(history: History) -> float | None:
 
 
 def is_another(rate: float, *others: float) -> bool:
-    """Return whether a rate differs clearly from each of these and lies between no two of them."""
+    """Return whether a rate differs clearly from each of these and is not between any two of them."""
     return rate < min(others) / CLEARLY or rate > CLEARLY * max(others)
 
 

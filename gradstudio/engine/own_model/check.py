@@ -160,8 +160,8 @@ def _check_that_it_repeats(
 
 
 def _check_that_it_begins_alike(subject: OwnModel, model: nn.Module, batch: Any, knobs: Experiment) -> None:
-    """Raise StudioFileError if running the file once more from the same seed gives another model or batch: a branch and
-    the program of the run would have that other one."""
+    """Raise StudioFileError if running the file again from the same seed gives another model or batch: a branch of the
+    run, and its program, would train that other one."""
     program = subject.program
     with chance.preserve(subject.device):
         torch.manual_seed(knobs.run.seed)

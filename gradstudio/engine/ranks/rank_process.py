@@ -137,7 +137,7 @@ def _fault(fault: BaseException) -> tuple[str, Any]:
 
 
 def _be_silent() -> None:
-    """Silence gloo, which reports each connection on stdout, where a command prints its summary."""
+    """Silence gloo, which reports each connection on stdout: a command prints its summary there."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (1, 2):
         os.dup2(nowhere, stream)

@@ -1,5 +1,5 @@
-"""Sharpness-aware minimization: the gradient that updates the weights is taken where the loss is higher (Foret 2021,
-arXiv 2010.01412, equations 2 and 3). The two times that a step makes its passes are in engine/trainer.py."""
+"""Sharpness-aware minimization: the gradient that updates the weights is computed at nearby weights with a higher loss
+(Foret 2021, arXiv 2010.01412, equations 2 and 3). The two gradients of a step are computed in engine/trainer.py."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def _flow(squares: float, zeros: float, broken: float, size: float, measured: fl
 
 
 def birth_of(birth: Provenance | None, step: int, blocks: list[Group], names: tuple[str, ...]) -> Birth | None:
-    """Return where the first NaN or Inf was born, if that was up to this step and the place is known."""
+    """Return the birthplace of the first NaN or Inf, if it was born up to this step and its place is known."""
     if birth is None or step < birth.step:
         return None
     backward = birth.phase in ("backward", "unscale", "update")

@@ -78,7 +78,7 @@ class OverlayLayer:
             self._curves[place].lay_out(self._canvas.places.here(steps, overlaid.clock), values, scale)
 
         def leaves(value: float) -> bool:
-            """Return whether a value lies above the plot."""
+            """Return whether a value is above the top of the plot."""
             return bool(transform.m22() * scale(np.array([value]))[0] + transform.dy() < 0)
 
         self.tags = [_end_tag(place, each, self.columns, self._canvas, leaves) for place, each in shown.items()]

@@ -268,7 +268,7 @@ class MapPicture(Picture):
 
 
 def _image(drawing: Drawing, panel: int) -> QImage:
-    """Return the cells of a panel, a pixel each, transparent where nothing is known yet."""
+    """Return an image with one pixel for each cell of a panel, transparent if nothing is known of it yet."""
     outcomes = drawing.grid.outcomes[panel]
     height, width = outcomes.shape
     pixels = np.empty((height, width, 4), np.uint8)

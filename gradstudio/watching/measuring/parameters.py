@@ -251,7 +251,8 @@ def sizes(tensors: Sequence[Tensor]) -> list[int]:
 
 
 def pointers(tensors: list[Tensor | None]) -> list[int]:
-    """Return where each tensor lies; 0 for one that is not there, lies in several places, or wraps others."""
+    """Return the address of each tensor; 0 for one that is missing, has several pieces of memory, or wraps other
+    tensors."""
     there: Any = tensors
     try:
         return list(map(Tensor.data_ptr, there))
