@@ -66,7 +66,7 @@ def of_the_inputs(kept_pass: KeptPass) -> Provenance | None:
             cause = f"input {place}{_OF_THE_MODEL}holds {values.broken} before the pass"
             name, taken = "input", [values]
             operation = WatchedOperation(name, "forward", "", "", 0, tensor.dtype, taken, given, [], (), set(), None)
-            return birth.provenance([operation], [0], (), cause=cause, taken=birth.taken_by(taken))
+            return birth.provenance([operation], [0], (), cause=cause, taken=birth.inputs_in_words(taken))
     return None
 
 
