@@ -34,7 +34,7 @@ class PolicyFarOff(Looking):
         step, ratio, divergence = self._far
         far, badly = step >= max(len(history) - self.window, 0), state.failing or state.struggling
         if not far or not badly:
-            self.soften(badly and far)
+            self.soften(badly)
             return
         self.tell(
             history, "critical" if state.failing else "warning", "The policy runs far from the one that acted",
