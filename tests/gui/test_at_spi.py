@@ -62,7 +62,7 @@ def asked():
     window.columns.show_page(page)
     window.refresh(whole=True)
     for plot in window.plots.plots:
-        plot.tell_listener()
+        plot.update_accessible_text()
     print(json.dumps(page), flush=True)
 timer = QTimer()
 timer.timeout.connect(answer)

@@ -380,7 +380,9 @@ def test_a_run_on_ranks_is_kept_as_any_other_and_not_gone_on_with(tmp_path: Path
     assert [row[0] for row in told.blocks[1].rows] == ["rank 0", "rank 1"]
     assert "Ranks × steps" in report.html(run)
     head = (tmp_path / "metrics.csv").read_text().splitlines()[0]
-    assert head.endswith(",rank_drift,loss_spread,attention_logit,attention_entropy,time_gradient")
+    assert head.endswith(
+        ",rank_drift,loss_spread,attention_logit,attention_entropy,time_gradient,policy_ratio,policy_kl,policy_entropy,policy_reward"
+    )
     for refused in (
         lambda: fork(run, 5),
         lambda: twin_of(run.preset, run.experiment, "optimizer.lr", 1.0),

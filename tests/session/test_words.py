@@ -252,10 +252,10 @@ def test_a_mistake_is_explained_while_it_is_switched_on() -> None:
         ("model.activation", "applies to every model.kind but lstm and gru"),
         (
             "model.norm_position",
-            "applies to kind mlp, rnn, cnn, gan, policy with norm batch or layer; or to kind transformer",
+            "applies to kind mlp, rnn, cnn, gan, policy with any norm; or to kind transformer",
         ),
         ("precision.growth_factor", "applies to fp16 with scaling dynamic"),
-        ("clipping.max_norm", "applies to kind norm, per_tensor"),
+        ("clipping.max_norm", "applies to kind norm, per_tensor, per_module, per_network, adagc"),
         ("loss.eps", "applies to every loss.kind but auto"),
     ],
 )

@@ -51,7 +51,7 @@ class PlainLoop:
         given: dict[str, Any] = {"tell": tell, "device": torch.device(device), "seed": knobs.run.seed}
         given |= {
             "make_batches": lambda: None,
-            "episodes_of": lambda model: None,
+            "drawn_by": lambda model: None,
             "vocabulary": getattr(task, "vocabulary", ""),
         }
         given |= {"class_weights": torch.ones(plan.classes, device=device)}

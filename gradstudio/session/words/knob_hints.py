@@ -60,12 +60,16 @@ def _condition(knob: Knob, condition: Condition) -> str:
         said = f"{KNOBS[first[0]].field} {first[1][0]} to {first[1][-1]}"
     if first[0] == f"{knob.section}.kind" and knob.section not in said:
         said = f"kind {said}"
-    more = " and ".join(
-        f"no {KNOBS[name].label}" if values == ("none",)
-        else f"{KNOBS[name].label} {' or '.join(map(_as_text, values))}"
-        for name, values in others
-    )  # fmt: skip
+    more = " and ".join(_of_another(KNOBS[name], values) for name, values in others)
     return f"{said} with {more}" if more else said
+
+
+def _of_another(knob: Knob, values: tuple[Value, ...]) -> str:
+    if values == ("none",):
+        return f"no {knob.label}"
+    if {*knob.choices} - {*values} == {"none"}:
+        return f"any {knob.label}"
+    return f"{knob.label} {' or '.join(map(_as_text, values))}"
 
 
 def _as_text(value: Value) -> str:

@@ -141,7 +141,7 @@ def test_requests_are_heard_in_the_library_that_took_the_place_of_another(tmp_pa
 class Unreadable:
     """A state on a device that has failed."""
 
-    nbytes = 10
+    nbytes, on_disk = 10, False
 
     def pack(self) -> bytes:
         raise RuntimeError("CUDA error: device-side assert triggered\nFor debugging consider")
