@@ -379,10 +379,10 @@ def test_a_remedy_is_a_click(qtbot: QtBot, make_window: Callable[..., Window]) -
         button
         for card in window.findings.cards
         for button in card.findChildren(QPushButton)
-        if "clipping.kind = norm" in button.text()
+        if "optimizer.lr = " in button.text()
     )
     press(qtbot, button)
-    assert window.simulator.requested.clipping.kind == "norm"
+    assert 0 < window.simulator.requested.optimizer.lr < 1
 
 
 def test_an_exception_in_training_is_a_status_and_restart_works(

@@ -278,8 +278,9 @@ def test_what_no_exam_can_have_is_refused_before_anything_is_trained(texts: list
 
 
 def test_a_fix_that_is_looked_for_leaves_what_is_locked() -> None:
-    preset = Preset(id="x", title="x", experiment=Experiment().with_texts(["optimizer.lr=60", "run.steps=60"]))
-    for locked, fix in (([], "optimizer.lr=0.17"), (["optimizer.lr"], "clipping.kind=norm")):
+    texts = ["model.kind=rnn", "optimizer.lr=5", "run.steps=60"]
+    preset = Preset(id="x", title="x", experiment=Experiment().with_texts(texts))
+    for locked, fix in (([], "clipping.kind=norm"), (["clipping.kind"], "optimizer.lr=0.36")):
         told: list[str] = []
         made = exam_making.of(preset, 1, train, told.append, cause="x", locked=locked)
         assert made.hidden.fix == [fix] and told[1:] == [f"the fix {fix}"]
