@@ -442,7 +442,7 @@ def test_the_limit_s_label_stands_beside_the_plot_and_is_not_cut_off(shown: tupl
     plot = shown[0].gradient_norm
     limit, (low, high) = plot.limit, plot.box.viewRange()[1]
     for level in (low, (low + high) / 2, high):
-        limit.show_at(level, "max_norm\n5 would\nclip 50 %")
+        limit.show_at(level, "max_norm\n5\nwould clip\n50 %")
         place = limit.label.mapRectToScene(limit.label.rect())
         assert place.left() >= plot.box.sceneBoundingRect().right()  # no curve is there
         assert plot.widget.sceneRect().adjusted(-1, -1, 1, 1).contains(place), (place, plot.widget.sceneRect())

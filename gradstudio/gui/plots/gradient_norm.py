@@ -113,7 +113,7 @@ class GradientNormPlot(StepPlot):
     def _limit_text(self, max_norm: float) -> str:
         text = f"max_norm\n{number(max_norm)}"
         if self.run is not None and (self._advised or self.limit.dragged):
-            text += f" would\nclip {number(100 * share_over(self.run, max_norm), 2)} %"
+            text += f"\nwould clip\n{number(100 * share_over(self.run, max_norm), 2)} %"  # narrow, beside the axis
         return text
 
     def legend(self) -> str:

@@ -76,7 +76,7 @@ def aim(run: Run) -> str:
     """Return what to watch over the last steps, such as 'pole up 45 % of the time'; empty if the loss is
     informative."""
     share = recent_mean(run.history, "accuracy")
-    text = measure(run.experiment).headline.format(percent(round(share, 2)))
+    text = measure(run.experiment).batch.format(percent(round(share, 2)))
     return text if why_it_need_not_fall(run.experiment) else ""
 
 
