@@ -297,6 +297,10 @@ class Observers:
             if any(each is model for each in observer.models):
                 observer.births.attach()
 
+    def before_eval(self, module: nn.Module) -> None:
+        for observer in self._of_this_thread():
+            observer.before_eval(module)
+
     def on_autocast(self, dtype: torch.dtype) -> None:
         if not torch.is_grad_enabled():
             return  # an evaluation

@@ -153,6 +153,10 @@ MEND: dict[str, tuple[Callable[[nn.Module, Tensor], Tensor], Callable[[nn.Module
         lambda net, x: functional.mse_loss(net(x)[:, :1], x[:, 0]),
         lambda net, x: functional.mse_loss(net(x)[:, :1].squeeze(-1), x[:, 0]),
     ),
+    "labels_alike": (
+        lambda net, x: functional.cross_entropy(net(x[:4]) @ net(2 * x[:4]).T, torch.zeros(4, dtype=torch.long)),
+        lambda net, x: functional.cross_entropy(net(x[:4]) @ net(2 * x[:4]).T, torch.arange(4)),
+    ),
     "gradient_of_zero": (
         lambda net, x: functional.mse_loss((net(x)[:, 0] - 4).relu(), 1.5 + 0 * x[:, 0]),
         lambda net, x: functional.mse_loss(functional.softplus(net(x)[:, 0] - 4), 1.5 + 0 * x[:, 0]),
@@ -173,6 +177,21 @@ MEND: dict[str, tuple[Callable[[nn.Module, Tensor], Tensor], Callable[[nn.Module
 def test_the_line_for_what_is_wrong_with_a_loss_lets_it_fall(rule: str) -> None:
     spoiled, mended = MEND[rule]
     assert trained(spoiled)[1] > 0.5 and trained(mended)[1] < 0.25
+
+
+def test_labels_are_decoded_once_none_of_them_is_the_blank_of_ctc() -> None:
+    def decoded(blank: int) -> set[int]:
+        """Classes that are read of a net with one frame for each label 0 or 1, and a third output."""
+
+        def loss_of(net: nn.Module, x: Tensor) -> Tensor:
+            labels, one = (x[:, :1] > 0).long(), torch.ones(len(x), dtype=torch.long)
+            return functional.ctc_loss(net(x).log_softmax(-1)[None], labels, one, one, blank=blank)
+
+        nets: list[nn.Module] = []
+        trained(lambda net, x: nets.append(net) or loss_of(net, x))
+        return set(nets[0](torch.randn(64, 6)).argmax(-1).tolist()) - {blank}
+
+    assert decoded(0) == {1} and decoded(2) == {0, 1}
 
 
 # ---- the knobs of the studio

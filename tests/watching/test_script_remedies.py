@@ -158,7 +158,7 @@ FAULTS: dict[tuple[str, str], Step] = {
 ELSEWHERE = {
     **dict.fromkeys(
         ("activation_twice", "probabilities_for_logs", "shapes_broadcast", "targets_beyond", "saturating_loss",
-         "large_targets"), "test_a_loss_that_gets_the_wrong_thing_is_named",
+         "large_targets", "labels_alike", "label_is_blank"), "test_a_loss_that_gets_the_wrong_thing_is_named",
     ),
     "rounded_updates": "test_updates_that_bfloat16_rounds_away_are_named",
     "frozen_parameters": "test_what_stays_frozen_to_the_end_is_noted",

@@ -54,6 +54,12 @@ def maps(z: Tensor) -> Tensor:
     return z[:, :, None, None] * torch.ones(2, 2)
 
 
+def frames(z: Tensor, *, blank: int) -> Tensor:
+    """The CTC loss of two rows of labels, padded with 2."""
+    scores = three(z).view(8, 2, 3).log_softmax(-1)
+    return functional.ctc_loss(scores, torch.tensor([[0, 1, 0], [1, 0, 2]]), (8, 8), (3, 2), blank=blank)
+
+
 @TOLD
 @pytest.mark.parametrize(("spoiled", "mended", "rule", "said"), [
     (lambda z: functional.binary_cross_entropy_with_logits(z.sigmoid(), torch.ones(16, 1)),
@@ -77,6 +83,9 @@ def maps(z: Tensor) -> Tensor:
      lambda z: functional.binary_cross_entropy_with_logits(z, torch.ones(16, 1)), "targets_beyond", "255"),
     (lambda z: -functional.softplus(z).mean(), lambda z: functional.softplus(-z).mean(), "saturating_loss", "softplus"),
     (lambda z: (1 - z.sigmoid()).log().mean(), lambda z: -z.sigmoid().log().mean(), "saturating_loss", "log(1 - sigmoid"),
+    (lambda z: functional.cross_entropy(z @ (2 * z).T / 0.1, torch.zeros(16, dtype=torch.long)),
+     lambda z: functional.cross_entropy(z @ (2 * z).T / 0.1, torch.arange(16)), "labels_alike", "16 queries with 16 keys"),
+    (lambda z: frames(z, blank=1), lambda z: frames(z, blank=2), "label_is_blank", "2 of 5 labels that `ctc_loss` is given are 1"),
     (lambda z: functional.mse_loss(z, torch.full((16, 1), 1e5)), lambda z: functional.mse_loss(z, torch.ones(16, 1)),
      "large_targets", "root mean square of 1e5"),
 ])  # fmt: skip
@@ -96,6 +105,7 @@ def test_a_loss_that_gets_the_wrong_thing_is_named(
     lambda z: functional.kl_div(z.expand(-1, 3).log_softmax(-1), torch.full((16, 3), 0.3), reduction="sum"),
     lambda z: functional.binary_cross_entropy(z.sigmoid(), torch.ones(16, 1)),
     lambda z: functional.mse_loss(z.sigmoid(), torch.ones(16, 1)),
+    lambda z: functional.cross_entropy(torch.cat([z, z @ z.T], 1), torch.zeros(16, dtype=torch.long)),  # the match first
 ])  # fmt: skip
 def test_a_loss_that_is_right_is_left_alone(watch: Watch, loss: Callable[[Tensor], Tensor]) -> None:
     model = small_net()
@@ -103,12 +113,15 @@ def test_a_loss_that_is_right_is_left_alone(watch: Watch, loss: Callable[[Tensor
 
 
 @pytest.mark.parametrize("back", [True, False])
-def test_parts_that_stay_in_evaluation_mode_are_named(watch: Watch, back: bool) -> None:
+@pytest.mark.parametrize("by", ["script", "loss"])
+def test_parts_that_stay_in_evaluation_mode_are_named(watch: Watch, by: str, back: bool) -> None:
     model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.1), nn.Linear(8, 1))
     optimizer = SGD(model.parameters(), lr=0.01)
     one = watch(model, optimizer)
     for step in range(STEPS):
-        if step == 5:
+        if by == "loss":  # each of which looks at a prediction
+            model.train()
+        if step == 5 or by == "loss":
             model.eval()
             model.train(back)
         optimizer.zero_grad()
@@ -118,12 +131,23 @@ def test_parts_that_stay_in_evaluation_mode_are_named(watch: Watch, back: bool) 
     assert ("evaluation_mode" in found) is not back
     if not back:
         assert "model.1 and model.2" in found["evaluation_mode"].evidence
+        assert "`eval()` was called at test_training_checks.py:" in found["evaluation_mode"].evidence
         assert found["evaluation_mode"].remedies[0].startswith("`model.train()`")
 
 
 def test_batch_norms_that_were_never_in_training_mode_are_meant_to_be(watch: Watch) -> None:
     model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 1)).eval()
     assert not trained(watch, model, lambda: model(x()).square().mean(), STEPS)
+
+
+def test_batch_norms_that_are_taken_out_of_training_mode_at_each_step_are_meant_to_be(watch: Watch) -> None:
+    model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 1))
+
+    def loss_of() -> Tensor:
+        model.train()[1].eval()
+        return model(x()).square().mean()
+
+    assert not trained(watch, model, loss_of, STEPS)
 
 
 def test_steps_that_move_nothing_are_named(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,8 @@ from gradstudio.core.provenance import Provenance
 # initialized, what happened to the units, how large a step is, and only then how the loss behaves. A non-finite loss or
 # gradient is the end of most of these; if it is born in the loss itself, none of the others has fired.
 ORDER = (
-    "activation_twice", "probabilities_for_logs", "shapes_broadcast", "targets_beyond", "evaluation_mode",
+    "activation_twice", "probabilities_for_logs", "shapes_broadcast", "targets_beyond",
+    "label_is_blank", "labels_alike", "evaluation_mode",
     "harmless_loss", "nothing_moves", "schedule_off_beat", "statistics_of_validation", "large_inputs",
     "large_targets", "saturating_loss", "rounded_updates",
     "without_optimizer", "frozen_parameters", "undivided_sum",
@@ -71,7 +72,8 @@ _ALONE = ("ranks_alike", "reduced_too_often", "uneven_shares", "rank_ran_out", "
 )  # fmt: skip
 # Facts about the loss and the loop that a watch observes: they explain slow learning, but no NaN.
 _OF_THE_SCRIPT = (
-    "activation_twice", "probabilities_for_logs", "shapes_broadcast", "targets_beyond", "evaluation_mode",
+    "activation_twice", "probabilities_for_logs", "shapes_broadcast", "targets_beyond",
+    "label_is_blank", "labels_alike", "evaluation_mode",
     "nothing_moves", "schedule_off_beat", "large_inputs", "rounded_updates",
 )  # fmt: skip
 _LEARNS_LITTLE = (

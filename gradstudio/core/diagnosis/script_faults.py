@@ -39,6 +39,17 @@ _FAULTS: dict[str, _Fault] = {
         "falls below 0 without an end, and the scores grow with it.",
         ("`{}` as the target, so that each lies in 0 to 1",),
     ),
+    "label_is_blank": _Fault(
+        "warning", "Labels that are the blank of CTC",
+        "The blank stands for no label. A label of that class is never decoded, and its frames are taught to be empty.",
+        ("`{}",),
+    ),
+    "labels_alike": _Fault(
+        "warning", "One label for all queries of a batch",
+        "Each query is drawn to the same key, and pushed away from its own. Where all outputs are alike, the loss is "
+        "the logarithm of their number.",
+        ("`torch.arange(len(scores), device=scores.device)` as the labels, where key i belongs to query i",),
+    ),
     "nothing_moves": _Fault(
         "warning", "The steps of this optimizer move nothing",
         "Its parameters are frozen, cut off from the loss, or no longer those of the model.",
@@ -85,7 +96,7 @@ _FAULTS: dict[str, _Fault] = {
         ("`(loss / {}).backward()`",),
     ),
     "harmless_loss": _Fault(
-        "warning", "A loss that is not finite, and did no harm",
+        "warning", "A loss that is not finite, with a finite gradient",
         "Its gradient was finite, so the update did not carry it into the weights. A mean of losses is not "
         "finite for it.",
         ("{}",),

@@ -1,5 +1,5 @@
 """Faults of a loss that are visible in autograd's graph directly behind it: an activation that the loss already
-includes, shapes that broadcast, targets outside of a loss's domain, and a mean that was not divided. A finite loss
+includes, shapes that broadcast, targets that do not fit, and a mean that was not divided. A finite loss
 shows none of them."""
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from gradstudio.watching.births.loss_values import (
     LABELLED,
     MEAN,
     VIEWS,
+    is_leaf,
     saved_of,
     shape_of,
     signed,
@@ -56,6 +57,8 @@ def faults_of(roots: Sequence[Tensor]) -> list[LossFault]:
             _spread(node),
             _beyond(node),
             _saturating(node),
+            _blank(node),
+            _alike(node),
             _divergence(node) if is_below_0 else None,
         ):
             if fault is not None:
@@ -82,7 +85,10 @@ def _nearest(roots: Sequence[Tensor]) -> Iterator[Any]:
 
 def _input(node: Any) -> Any:
     """Return the node that produced the first input, looking through views; None if there is none."""
-    node = node.next_functions[0][0] if node.next_functions else None
+    return _past_views(node.next_functions[0][0] if node is not None and node.next_functions else None)
+
+
+def _past_views(node: Any) -> Any:
     while node is not None and operation_of(node.name()) in _VIEWS:
         node = node.next_functions[0][0]
     return node
@@ -110,6 +116,44 @@ def _above_0(node: Any) -> LossFault | None:
         return None
     told = f"`{operation}` is given numbers up to {number(most)}, and no logarithm of a probability is above 0"
     return LossFault("probabilities_for_logs", told, operation, _LOGS)
+
+
+def _blank(node: Any) -> LossFault | None:
+    """Return the fault of a CTC loss whose labels contain its blank."""
+    if operation_of(node.name()) != "ctc_loss":
+        return None
+    labels, lengths, blank = node._saved_targets, list(node._saved_target_lengths), node._saved_blank
+    rows = [row[:length] for row, length in zip(labels, lengths, strict=False)] if labels.dim() == 2 else [labels]
+    count = sum(int((row == blank).sum()) for row in rows)
+    if not count:
+        return None
+    classes = node._saved_log_probs.shape[-1]
+    most = max(int(row.max()) for row in rows if len(row))
+    told = f"{count:,} of {sum(lengths):,} labels that `ctc_loss` is given are {blank}, which is its blank"
+    mend = (
+        f"blank={classes - 1}` in the loss, which no label is"
+        if most < classes - 1
+        else (f"labels + 1` and {classes + 1} outputs, so that 0 is the blank alone")
+    )
+    return LossFault("label_is_blank", told, "ctc_loss", mend)
+
+
+def _alike(node: Any) -> LossFault | None:
+    """Return the fault of a contrastive loss, over the products of all queries and keys of a batch, with one label
+    for all queries."""
+    labels = node._saved_target if operation_of(node.name()) in LABELLED else None
+    if labels is None or labels.numel() < 2 or bool((labels != labels.flatten()[0]).any()):
+        return None
+    scores = _input(_input(node))
+    while scores is not None and operation_of(scores.name()) in ("div", "mul"):
+        scores = _input(scores)
+    if scores is None or operation_of(scores.name()) not in ("mm", "bmm"):
+        return None
+    makers = [_past_views(maker) for maker, _ in scores.next_functions]
+    if any(maker is None or is_leaf(maker) for maker in makers) or tuple(shape_of(scores)[-2:]) != (len(labels),) * 2:
+        return None
+    told = f"`cross_entropy` compares {len(labels)} queries with {len(labels)} keys, and each label is {int(labels[0])}"
+    return LossFault("labels_alike", told, "cross_entropy")
 
 
 def _divergence(node: Any) -> LossFault | None:

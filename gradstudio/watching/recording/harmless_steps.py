@@ -40,9 +40,9 @@ def event(measured_steps: Sequence[MeasuredStep], models: Iterable[nn.Module]) -
     return brief(f"a batch was skipped by the {by}: {text}; no update was made{spoils}; {born}", LONGEST)
 
 
-def of_the_loss_alone(measured_step: MeasuredStep, birth: Birth, first: int, step: int) -> Finding:
-    """Return the finding of a non-finite loss that does no harm. `birth` and `first` are of the first such loss, and
-    `step` is that of this one."""
+def of_the_loss_alone(measured_step: MeasuredStep, birth: Birth, first: int, step: int, count: int) -> Finding:
+    """Return the finding of a non-finite loss that does no harm. `birth` and `first` are of the first such loss,
+    `step` is that of this one, and `count` how many there were."""
     provenance, _ = birth
     text = (
         f"The loss of step {step:,} is {number(measured_step.loss)}, while the norm of its gradient is "
@@ -51,6 +51,7 @@ def of_the_loss_alone(measured_step: MeasuredStep, birth: Birth, first: int, ste
     if provenance is not None:
         earlier = "It" if birth is measured_step.birth else "An earlier one"
         text += f" {earlier} was {place_and_cause(provenance)}."
+    text += f" There were {count:,} such steps so far." if count > 1 else ""
     lines = of_birth(provenance) if provenance is not None else None
     return script_fault("harmless_loss", text, first, step, known=(lines or ("",))[0])
 

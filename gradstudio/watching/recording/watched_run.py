@@ -323,7 +323,9 @@ class WatchedRun:
             if first.is_of_loss_alone:
                 self._of_harmless = self._of_harmless if self._of_harmless[0] is not None else first.birth
                 self._first_harmless = step if self._first_harmless is None else self._first_harmless
-                finding = harmless_steps.of_the_loss_alone(first, self._of_harmless, self._first_harmless, step)
+                finding = harmless_steps.of_the_loss_alone(
+                    first, self._of_harmless, self._first_harmless, step, self.harmless
+                )
                 self._writer.find(finding)
         return said
 

@@ -11,6 +11,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from gradstudio.core.text import plural
 from gradstudio.watching.births.loss_graph import in_words
+from gradstudio.watching.script import source_lines
 
 
 class ModeChecks:
@@ -27,6 +28,14 @@ class ModeChecks:
         self._modal: list[weakref.ref[nn.Module]] | None = None  # parts that compute something else in evaluation mode
         self._since = 0
         self._told = False
+        self._source = ""  # the line that has called eval() on a whole model
+
+    def before_eval(self, model: nn.Module) -> None:
+        """`eval()` is called on a whole model during its training."""
+        if model.training:
+            self._was_training.update(map(id, model.modules()))
+            frame = source_lines.calling_frame()
+            self._source = source_lines.Place(frame.f_code.co_filename, frame.f_lineno).text if frame else ""
 
     def look(
         self, models: Sequence[nn.Module], named: Callable[[], Iterable[tuple[str, nn.Module]]], step: int
@@ -48,6 +57,7 @@ class ModeChecks:
                 f"{len(again):,} of {plural(len(parts), 'dropout or batch norm', 'dropouts and batch norms')} "
                 f"{'is' if len(again) == 1 else 'are'} in evaluation mode in the steps since "
                 f"{self._since:,} or shortly before, after training mode: {in_words(names)}."
+                + (f" `eval()` was called at {self._source}." if self._source else "")
             )
             self._told = True
             self._tell("evaluation_mode", told, self._since, known=root_of(names))

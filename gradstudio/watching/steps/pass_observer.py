@@ -384,6 +384,9 @@ class PassObserver(TrainedModels):
         untouched = self.parameters.unmoved_places(before)
         self._step.unused = untouched if self._step.unused is None else self._step.unused & untouched
 
+    def before_eval(self, module: nn.Module) -> None:
+        self._training.before_eval(module)
+
     def on_clip(self, kind: str, limit: float) -> None:
         self._step.clip = (kind, limit)
         if self.optimizer is not None:

@@ -171,6 +171,11 @@ class TrainingChecks:
             for own, leaf in module.named_parameters() if id(leaf) in ids
         )  # fmt: skip
 
+    def before_eval(self, module: nn.Module) -> None:
+        """`eval()` is called on a module; before the first step that may be meant to last."""
+        if self._observer.next_step and any(module is model for model in self._observer.models):
+            self._mode_checks.before_eval(module)
+
     # ---- discarded gradients
 
     def on_discarded_gradients(self, *, finite: bool) -> None:
