@@ -26,7 +26,7 @@ for name in ("fork", "forkpty", "killpg", "register_at_fork", "nice", "sched_get
     vars(os).pop(name, None)
 for name in ("SIGKILL", "SIGHUP", "pthread_sigmask", "SIGSTOP", "SIGCONT"):
     vars(signal).pop(name, None)
-for name in ("fcntl", "resource", "pwd", "grp", "termios"):
+for name in ("fcntl", "resource", "pwd", "grp", "termios", "selectors"):
     sys.modules[name] = None
 
 def without_proc(function):
@@ -47,7 +47,7 @@ for words in {commands!r}:
         main()
     except SystemExit as end:
         print("code of", *words[:2], end.code, flush=True)
-import gradstudio
+import gradstudio, gradstudio.engine.ranks.crew
 model = torch.nn.Linear(2, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 watched = gradstudio.watch(model, optimizer, name="by a line")

@@ -9,11 +9,10 @@ that file."""
 from __future__ import annotations
 
 import atexit
-import selectors
 import tempfile
 import time
 from collections.abc import Callable, Iterable
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -55,7 +54,7 @@ class Crew:
         self._places, self._beats = np.memmap(self._folder / rank_process.PLACES, np.float64, "w+", shape=shape)
         self._processes: list[BaseProcess] = []
         self._pipes: list[Connection] = []
-        self._selector = selectors.DefaultSelector()
+        self._ends: dict[Any, int] = {}  # whose pipe and whose exit is waited for
         atexit.register(self.close)  # before multiprocessing waits for processes that may be stopped by a signal
         try:
             try:
@@ -84,8 +83,7 @@ class Crew:
             end.close()
             self._processes.append(process)
             self._pipes.append(own)
-            self._selector.register(own, selectors.EVENT_READ, rank)
-            self._selector.register(process.sentinel, selectors.EVENT_READ, rank)
+            self._ends |= {own: rank, process.sentinel: rank}
 
     def ask_all(self, word: str, what: Any = None) -> list[Any]:
         """Send every rank the same request, and return their answers. KnobError if they refuse, RankFailure if one
@@ -114,9 +112,9 @@ class Crew:
         halted = latest = 0.0
         hearts = _Hearts(self._beats)
         while waiting:
-            for key, _ in self._selector.select(LOOK):
-                rank = key.data
-                if key.fileobj is not self._pipes[rank]:  # it has exited, perhaps after its refusal
+            for end in wait(self._ends, LOOK):
+                rank = self._ends[end]
+                if end is not self._pipes[rank]:  # it has exited, perhaps after its refusal
                     if refused:
                         continue
                     if not (rank in waiting and self._pipes[rank].poll()):
@@ -220,7 +218,6 @@ class Crew:
             process.kill()
         for process in self._processes:
             process.join()
-        self._selector.close()
         for pipe in self._pipes:
             pipe.close()
         self._forget_folder()
