@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import faulthandler
 import io
 import os
@@ -13,7 +12,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, NoReturn
 
-from gradstudio.core import files, presets
+from gradstudio.core import files, malloc, presets
 from gradstudio.core.system_libraries import FOR_A_WINDOW
 from gradstudio.core.text import brief
 from gradstudio.core.worker_places import Place
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from PySide6.QtWidgets import QApplication
 
 FIRST_PRESET = "rnn-explosion"
-_M_ARENA_MAX = -8  # of malloc.h
 
 
 def launch(source: str | None = None, place: Place | None = None) -> int:
@@ -114,7 +112,7 @@ def application() -> QApplication:
     from gradstudio.gui.theme import theme
 
     faulthandler.enable()
-    _share_memory()
+    malloc.share_arenas()
     # Qt fills areas of more than about 60 lines in its own threads: some sixty thread switches per frame, on the core
     # that the training needs, for rectangles that one thread fills in less time.
     os.environ.setdefault("QT_NO_GUI_THREADPOOL", "1")
@@ -140,14 +138,6 @@ def _read_nothing() -> None:
     sys.stdin = io.StringIO()
     with contextlib.suppress(OSError), open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
-
-
-def _share_memory() -> None:
-    """Make all threads share two malloc arenas, if the C library is glibc. By default it creates eight per core; every
-    run has its own thread, and memory freed in one arena serves no other."""
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
 
 
 def _refuse(text: str) -> int:

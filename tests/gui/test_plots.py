@@ -98,13 +98,18 @@ def test_figures_of_a_script_and_of_plugins_have_a_plot_where_there_are_any(
     assert not plot.isVisible() and plot in stack.every
     rows = [{"logged": (Logged(step, "val_loss", 2.0 - step / 10),)} if step % 4 == 0 else {} for step in range(12)]
     rows[4]["logged"] += (Logged(4, "kurtosis <b>", math.nan),)
+    rows[8]["logged"] += (Logged(8, "reward", 5000.0), Logged(9, "reward", -1e308), Logged(10, "reward", 1e308))
     run = run_of(rows)
     plot.show_run(run)
     plot.refresh(run, 1.0)
-    assert plot.isVisible() and [each.tolist() for each in plot.dots[0].getData()] == [[0, 4, 8], [2.0, 1.6, 1.2]]
+    assert plot.isVisible() and plot.dots[0].getData()[0].tolist() == [0, 4, 8]
+    assert [np.round(each.getData()[1], 2).tolist() for each in plot.dots[:3]] == [
+        [2.88, 2.5, 2.12],
+        [],
+        [0.5, 0.12, 0.88],
+    ]
+    assert [text for _, text in plot._ticks] == ["1.2", "2", "-1e308", "1e308"]
     assert plot._broken.steps.tolist() == [4] and "kurtosis &lt;b&gt;" in plot.legend()
-    low, high = plot.box.viewRange()[1]
-    assert low < 1.2 and high > 2
     assert plot.reading(run, 4) == "val_loss 1.6 · kurtosis <b> NaN" and plot.reading(run, 5) == "not measured"
     buffer = io.BytesIO()
     data = plot_figure.data(plot, run)
@@ -775,7 +780,8 @@ def test_a_number_may_stand_out_over_the_end_of_its_axis(qapp: QApplication) -> 
 def test_the_words_over_a_plot_follow_its_width(shown: tuple[PlotStack, Simulator]) -> None:
     stack, simulator = shown
     run = simulator.run = run_of([{}] * 5)
-    stack.timeline.show_reach(4, 12 << 20, 256 << 20)
+    stack.timeline.show_reach(4, 12 << 20, 256 << 20, [0, 3])
+    assert stack.timeline._kept.steps.tolist() == [0, 3]
     for width, whole in ((900, True), (500, False), (900, True)):
         stack.resize(width, 700)
         QApplication.processEvents()

@@ -13,17 +13,17 @@ import numpy as np
 from gradstudio.core.files import Content
 from gradstudio.core.history import Logged
 from gradstudio.core.text import number
-from gradstudio.gui.drawing.axes import LinearAxis
+from gradstudio.gui.drawing.axes import Axis
 from gradstudio.gui.drawing.dots import Dots
 from gradstudio.gui.drawing.marks import Marks
 from gradstudio.gui.drawing.nan_marks import SIZE
-from gradstudio.gui.drawing.series import union
 from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
 from gradstudio.gui.plots.step_plot import StepPlot
 from gradstudio.gui.theme import theme
 from gradstudio.session.files import csv_table
 from gradstudio.session.record.run import Run
 
+EDGE = 0.12  # of a row's height, free above and below its dots
 ROLES = ("accent", "good", "warning", "dim")  # colours of the first figures; the others are in the report
 
 
@@ -33,11 +33,12 @@ class OwnFiguresPlot(StepPlot):
     title = "Own figures"
     help = (
         "What the script told by watched.log, and what columns and gauges of plug-ins measured: a dot at each step "
-        "that has one."
+        "that has one. Each has its own scale, from its least to its largest value on view."
     )
 
     def __init__(self, steps: StepRange, cursor: Cursor) -> None:
-        super().__init__(steps, cursor, LinearAxis("left"))
+        self._axis, self._ticks = Axis("left"), list[tuple[float, str]]()
+        super().__init__(steps, cursor, self._axis)
         self.dots = [Dots(self.canvas, 15) for _ in ROLES]
         self._broken = Marks(self.canvas, "cross", SIZE, z=30, height=0.04)
         self._forget()
@@ -65,17 +66,24 @@ class OwnFiguresPlot(StepPlot):
                 self.points.setdefault(note.name, []).append(note)
 
     def draw(self, run: Run) -> None:
-        broken, spans = [np.empty(0)], []
-        for dots, notes in zip_longest(self.dots, self.points.values(), fillvalue=()):
+        """Draw each figure in a row of its own, from its least to its largest value on view: one may be a thousand
+        times another."""
+        broken, ticks = [np.empty(0)], []
+        for place, (dots, notes) in enumerate(zip_longest(self.dots, self.points.values(), fillvalue=())):
             steps, values = np.array([(note.step, note.value) for note in notes], float).reshape(-1, 2).T
-            cast("Dots", dots).show_at(steps, values)
             broken.append(steps[~np.isfinite(values)])
             seen = values[np.isfinite(values) & (steps >= self.steps.first) & (steps <= self.steps.last)]
-            spans.append((float(seen.min()), float(seen.max())) if len(seen) else None)
+            low, high = (float(seen.min()), float(seen.max())) if len(seen) else (0.0, 0.0)
+            foot, half = len(self.points) - 1 - place + (EDGE if low < high else 0.5), max(high / 2 - low / 2, 1e-300)
+            heights = foot + (1 - 2 * EDGE) * ((values / 2 - low / 2) / half)  # halves, as twice one may overflow
+            cast("Dots", dots).show_at(steps, heights)
+            if len(seen):
+                ticks += [(foot, number(low))] + [(foot + 1 - 2 * EDGE, number(high))] * (low < high)
         self._broken.show_at(np.unique(np.concatenate(broken)))
-        if span := union(*spans):
-            room = 0.05 * (span[1] - span[0])
-            self.widget.set_y(span[0] - room, span[1] + room, least=1e-6)
+        self.widget.set_y(0.0, float(max(len(self.points), 1)), least=1.0)
+        if ticks != self._ticks:
+            self._ticks = ticks
+            self._axis.setTicks([ticks])
 
     def legend(self) -> str:
         pairs = [(getattr(theme.colors, role), escape(name)) for role, name in zip(ROLES, self.points, strict=False)]

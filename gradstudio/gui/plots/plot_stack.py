@@ -200,7 +200,7 @@ class PlotStack(QWidget):
         beyond = len(parent.history) if parent and not run.own else 0
         reach = max(len(run.history), beyond) if simulator.rewinds else 0
         kept = simulator.snapshots
-        self.timeline.show_reach(reach, kept.used, 0 if kept.on_disk else kept.budget)
+        self.timeline.show_reach(reach, kept.used, 0 if kept.on_disk else kept.budget, kept.steps(run) if reach else ())
         self.steps.follow(len(run.history))
         twins = simulator.twins if simulator.twins and run is simulator.twins.one else None
         if twins is not None or self.has("difference"):

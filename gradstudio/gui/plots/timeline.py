@@ -1,9 +1,10 @@
-"""The timeline: the progress of the run, its branch point, its knob changes, its divergence, and the handle at the
-viewed step."""
+"""The timeline: the progress of the run, its branch point, its knob changes, its divergence, the snapshots that are
+kept, and the handle at the viewed step."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import numpy as np
 from PySide6.QtCore import Qt, Signal
@@ -33,8 +34,9 @@ class Timeline(StepPlot):
     title = "Timeline"
     left_values = False
     help = (
-        "How far the run is, the changes of its knobs (circles) and the step at which it diverged (cross). Drag or "
-        "click to look at a step: nothing is rewound until you press “Rewind here”."
+        "How far the run is, the changes of its knobs (circles), the step at which it diverged (cross) and the steps "
+        "whose snapshots are kept (ticks below), from which a rewind goes on. Drag or click to look at a step: nothing "
+        "is rewound until you press “Rewind here”."
     )
     box_kind = LookBox
 
@@ -53,6 +55,7 @@ class Timeline(StepPlot):
             item.setZValue(60 + z)
         self._dots = Marks(self.canvas, "circle", 10, z=64)
         self._cross = Marks(self.canvas, "cross", 12, z=65)
+        self._kept = Marks(self.canvas, "tick", 5, z=63, height=0.85)
         self._handle = Mark(self.canvas, "circle", 15, z=66)
         self.widget.write_steps()
         self.plot.showGrid(y=False)
@@ -66,9 +69,11 @@ class Timeline(StepPlot):
         self._show_whether_following()
         self.restyle()
 
-    def show_reach(self, reach: int, used: int, budget: int) -> None:
-        """Show the last step that the run can be set to, and how many bytes of their budget the snapshots use;
-        0: they are on disk."""
+    def show_reach(self, reach: int, used: int, budget: int, kept: Sequence[int] = ()) -> None:
+        """Show the last step that the run can be set to, how many bytes of their budget the snapshots use (0: they are
+        on disk), and at which steps they are."""
+        if not np.array_equal(kept, self._kept.steps):
+            self._kept.show_at(np.array(kept, float))
         if (reach, used // MEGABYTE, budget) != (self.reach, self._memory[0] // MEGABYTE, self._memory[1]):
             # otherwise it is drawn with the run's new rows
             beyond = self.run is not None and max(reach, self.reach) > len(self.run.history)
@@ -181,6 +186,7 @@ class Timeline(StepPlot):
         for role, item in self._bars.items():
             item.setBrush(faint.get(role) or theme.color(role))
         self._dots.apply_style(theme.color("accent"), theme.color("panel"))
+        self._kept.apply_style(None, theme.color("accent"))
         self._cross.apply_style(theme.color("bad"), theme.color("bad"))
         self._handle.apply_style(theme.color("panel"), theme.color("accent"))
         self.bar.restyle()

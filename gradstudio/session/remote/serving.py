@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import IO, Any
 
-from gradstudio.core import trust
+from gradstudio.core import malloc, trust
 from gradstudio.core.typed_json import plain, typed
 from gradstudio.session import own_model
 from gradstudio.session.footprint import budget
@@ -36,6 +36,7 @@ SOON = 0.003  # seconds likewise, for a moment after a request
 MOMENT = 0.15  # seconds
 WORD = 0.5  # seconds after which a worker at least reports that it is alive
 SWITCH = 0.001  # seconds after which a training thread lets another one read or send
+TRIM = 2.0  # seconds after which the memory that training has freed is given back
 LINE_AFTER = 1.0  # seconds of a step after which the line of a studio file is reported
 
 Kinds = dict[str, Callable[[dict[str, Any]], Served]]  # what else is served, by the name of the frame that asks for it
@@ -305,7 +306,7 @@ class Server:
 
     def _tell(self) -> None:
         """Send the news, repeatedly."""
-        looked_at = 0.0
+        looked_at = trimmed_at = 0.0
         while True:
             now = time.monotonic()
             slow = now - looked_at > WORD
@@ -324,6 +325,9 @@ class Server:
                 for head, raw in said:
                     self._say(head, raw)
                 served.told_end = served.over
+            if going and now - trimmed_at > TRIM:
+                trimmed_at = now
+                malloc.return_freed_memory()
             if slow:
                 self._tell_snapshots()
                 if now - self._said_at > WORD:
