@@ -3,6 +3,7 @@ every training has."""
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from html import escape
 from itertools import zip_longest
@@ -31,14 +32,15 @@ class OwnFiguresPlot(StepPlot):
     """A plot that is shown only if there are such figures."""
 
     title = "Own figures"
+    left_values = False
     help = (
         "What the script told by watched.log, and what columns and gauges of plug-ins measured: a dot at each step "
         "that has one. Each has its own scale, from its least to its largest value on view."
     )
 
     def __init__(self, steps: StepRange, cursor: Cursor) -> None:
-        self._axis, self._ticks = Axis("left"), list[tuple[float, str]]()
-        super().__init__(steps, cursor, self._axis)
+        super().__init__(steps, cursor, Axis("left"))
+        self.plot.showGrid(y=False)
         self.dots = [Dots(self.canvas, 15) for _ in ROLES]
         self._broken = Marks(self.canvas, "cross", SIZE, z=30, height=0.04)
         self._forget()
@@ -52,6 +54,7 @@ class OwnFiguresPlot(StepPlot):
 
     def _forget(self) -> None:
         self.points: dict[str, list[Logged]] = {}
+        self.ranges: dict[str, tuple[float, float]] = {}  # of the values on view
         self._taken = 0
 
     def clear(self) -> None:
@@ -68,7 +71,7 @@ class OwnFiguresPlot(StepPlot):
     def draw(self, run: Run) -> None:
         """Draw each figure in a row of its own, from its least to its largest value on view: one may be a thousand
         times another."""
-        broken, ticks = [np.empty(0)], []
+        broken, self.ranges = [np.empty(0)], {}
         for place, (dots, notes) in enumerate(zip_longest(self.dots, self.points.values(), fillvalue=())):
             steps, values = np.array([(note.step, note.value) for note in notes], float).reshape(-1, 2).T
             broken.append(steps[~np.isfinite(values)])
@@ -78,16 +81,18 @@ class OwnFiguresPlot(StepPlot):
             heights = foot + (1 - 2 * EDGE) * ((values / 2 - low / 2) / half)  # halves, as twice one may overflow
             cast("Dots", dots).show_at(steps, heights)
             if len(seen):
-                ticks += [(foot, number(low))] + [(foot + 1 - 2 * EDGE, number(high))] * (low < high)
+                self.ranges[notes[0].name] = (low, high)
         self._broken.show_at(np.unique(np.concatenate(broken)))
         self.widget.set_y(0.0, float(max(len(self.points), 1)), least=1.0)
-        if ticks != self._ticks:
-            self._ticks = ticks
-            self._axis.setTicks([ticks])
 
     def legend(self) -> str:
-        pairs = [(getattr(theme.colors, role), escape(name)) for role, name in zip(ROLES, self.points, strict=False)]
-        return " &nbsp; ".join(f"<span style='color:{color}'>• {name}</span>" for color, name in pairs)
+        told = []
+        for role, name in zip(ROLES, self.points, strict=False):
+            low, high = map(number, self.ranges.get(name, (math.nan, math.nan)))
+            span = "" if name not in self.ranges else f" {low}" if low == high else f" {low} to {high}"
+            told.append((f"<span style='color:{getattr(theme.colors, role)}'>• {escape(name)}", span))
+        texts = (" &nbsp; ".join(f"{name}{span * full}</span>" for name, span in told) for full in (True, False))
+        return self.header.first_that_fits(*texts)
 
     def reading(self, run: Run, step: int) -> str:
         told = {note.name: number(note.value) for each in self.points.values() for note in each if note.step == step}
