@@ -303,7 +303,7 @@ def test_no_modules_import_each_other() -> None:
 
 def test_a_file_name_has_one_meaning() -> None:
     """A newcomer goes by names. These stand twice, and mean the same in both places."""
-    same = {"__init__", "exam", "memory", "initialization", "subject", "trees", "formula"}
+    same = {"__init__", "exam", "memory", "subject", "trees", "formula"}
     same |= {
         "__main__",
         "clipping",

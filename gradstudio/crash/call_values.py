@@ -16,7 +16,6 @@ from torch.overrides import get_overridable_functions, resolve_name
 
 from gradstudio.crash.call_log import Ref
 
-MOST_ENTRIES = 1 << 31  # of a tensor that a call may create from numbers alone
 DEEPEST = 12
 # Functions that read or write files, share memory, call Python, or expose raw memory.
 _REFUSED = re.compile(

@@ -18,7 +18,7 @@ from gradstudio.core.unknown import UNKNOWN
 from gradstudio.gui.shell.pages import PAGES
 from gradstudio.gui.shell.tour import TourDialog
 from gradstudio.gui.window import Window
-from gradstudio.session.words.curve_words import column_words, curve_words
+from gradstudio.session.words.curve_words import ColumnSummaries, curve_words
 
 # Of Qt's own, which names them, or whose dialogs ask for a file.
 THEIRS = (QScrollBar, QMenuBar, QMenu)
@@ -148,8 +148,8 @@ def test_a_curve_is_told_in_its_own_figures() -> None:
         others: list[float] = [1.0] * 11
         grid = np.zeros((len(LAYER_METRICS), 0))
         history.append(Row(step, 1.0 - step, *others, layers=grid, test_accuracy=measured))  # pyright: ignore
-    assert column_words(history, ("test_accuracy",), 3) == "accuracy on the test set 50 % at step 1."
-    assert column_words(history, ("loss",), 3).endswith("smallest -1 at step 2, largest 1 at step 0.")
+    assert ColumnSummaries().words(history, ("test_accuracy",), 3) == "accuracy on the test set 50 % at step 1."
+    assert ColumnSummaries().words(history, ("loss",), 3).endswith("smallest -1 at step 2, largest 1 at step 0.")
 
 
 def test_tab_goes_round_and_each_plot_tells_its_figures(qtbot: QtBot, window: Window) -> None:

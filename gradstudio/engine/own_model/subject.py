@@ -12,15 +12,16 @@ import torch
 from torch import Tensor, nn
 
 from gradstudio.core.experiment import Experiment
+from gradstudio.core.experiment import Model as ModelKnobs
 from gradstudio.core.history import Activation, Layer
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.studio_file import StudioFile
 from gradstudio.core.unknown import UNKNOWN
 from gradstudio.engine import chance
+from gradstudio.engine.models.initialization import INITIALIZERS
 from gradstudio.engine.models.state import gradients_by_backward, preserve_state
 from gradstudio.engine.own_model import trees
 from gradstudio.engine.own_model.data import OwnBatch, OwnData
-from gradstudio.engine.own_model.initialization import initialize
 from gradstudio.engine.own_model.program import Program
 from gradstudio.engine.own_model.structure import Structure
 from gradstudio.engine.runtime import out_of_memory
@@ -28,6 +29,7 @@ from gradstudio.engine.step import precision
 from gradstudio.engine.step.testing import NOT_TESTED, OnTestSet
 from gradstudio.engine.subject import BatchLoss
 
+_INITIALIZED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.RNNBase)
 _NORMS = (
     nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm, nn.InstanceNorm1d, nn.InstanceNorm2d,
     nn.InstanceNorm3d, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm,
@@ -48,7 +50,7 @@ class OwnModel:
 
     def build(self, knobs: Experiment) -> nn.Module:
         model = self.program.model()
-        initialize(model, knobs.model)
+        _initialize(model, knobs.model)
         model.to(self.device).train()
         self._structure = Structure(model)
         self._chance = chance.states(self.device)
@@ -170,3 +172,24 @@ def _role(name: str) -> Literal["weight", "recurrent", "bias"]:
     if "bias" in own:
         return "bias"
     return "recurrent" if "weight_hh" in own else "weight"
+
+
+@torch.no_grad()
+def _initialize(model: nn.Module, knobs: ModelKnobs) -> None:
+    """Redraw the weights of Linear, Conv and recurrent layers, and set their biases; others stay as they were built. It
+    is unknown what follows a layer: a Linear or Conv is assumed to be followed by a relu. The last layer produces the
+    outputs, and has no initial_bias."""
+    if (knobs.init, knobs.init_gain, knobs.initial_bias) == ("default", 1.0, 0.0):
+        return
+    layers = [module for module in model.modules() if isinstance(module, _INITIALIZED)]
+    for layer in layers:
+        for name, parameter in layer.named_parameters(recurse=False):
+            if name.startswith("bias"):
+                if knobs.init != "default":
+                    parameter.zero_()
+                if layer is not layers[-1] and not name.startswith("bias_hh"):
+                    parameter.add_(knobs.initial_bias)
+            elif name == "weight":
+                INITIALIZERS[knobs.init](parameter, "relu", knobs.init_gain)
+            elif name.startswith(("weight_ih", "weight_hh")):
+                INITIALIZERS[knobs.init](parameter, "recurrent", knobs.init_gain)

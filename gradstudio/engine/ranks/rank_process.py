@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -26,13 +26,6 @@ SHARED = 2  # rows of the second: since when each rank has been waiting, and its
 BEAT = 0.25  # seconds
 LONGEST = 200  # characters of an error that are reported
 _PARENT_DIES = 1  # PR_SET_PDEATHSIG
-
-
-class RequestedChecks(NamedTuple):
-    """Checks that rank 0 makes besides a step."""
-
-    test: bool
-    activations: bool
 
 
 def main(asker: Connection, rank: int, experiment: Experiment, folder: str, placement: Placement) -> None:

@@ -19,7 +19,6 @@ from gradstudio.gui.drawing.series import Scale, Series, linear
 from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
 from gradstudio.gui.drawing.time_axis import precise
 from gradstudio.gui.drawing.view_box import StepViewBox
-from gradstudio.gui.plots import plot_keys
 from gradstudio.gui.plots.plot_header import PlotHeader
 from gradstudio.gui.plots.run_marks import RunMarks
 from gradstudio.gui.widgets.rows import in_column, in_row
@@ -218,9 +217,22 @@ class StepFrame(QFrame):
         event.accept()
 
     def _key(self, key: int, last: int) -> bool:
-        """Handle a key; `last` is the last step of the run. Return whether the key has a meaning."""
+        """Handle a key: + and - zoom, Page Up and Page Down scroll by half a view, the cursor takes the others. `last`
+        is the last step of the run. Return whether the key has a meaning."""
         asked = key in (Qt.Key.Key_Return, Qt.Key.Key_Enter) or (key == Qt.Key.Key_Escape and self.alone)
         if asked and self.may_be_alone:
             self.alone_asked.emit()
             return True
-        return plot_keys.press(key, self.steps, self.step_cursor, last)
+        steps, cursor = self.steps, self.step_cursor
+        here = last if cursor.step is None else cursor.step
+        left, width, place = steps.left, steps.right - steps.left, steps.places.of(float(here))
+        views: dict[int, tuple[float, float]] = {
+            Qt.Key.Key_Plus: (place - width / 4, place + width / 4),
+            Qt.Key.Key_Minus: (left - width / 2, left + 1.5 * width),
+            Qt.Key.Key_PageUp: (left - width / 2, left + width / 2),
+            Qt.Key.Key_PageDown: (left + width / 2, left + 1.5 * width),
+        }
+        if (view := views.get(key)) is None:
+            return cursor.looked.press(key)
+        steps.zoom(*view)
+        return True

@@ -4,22 +4,24 @@ be paused, cancelled and resumed."""
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 import traceback
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from gradstudio.session.map import grid as grids
-from gradstudio.session.map import workers
+from gradstudio.session.map import refine, workers
 from gradstudio.session.map.cells_there import PlaceCells
 from gradstudio.session.map.cluster import Cluster
-from gradstudio.session.map.job_order import coarse_first
 from gradstudio.session.map.journal import Journal, JournalError
-from gradstudio.session.map.map_plan import Job, Plan
+from gradstudio.session.map.map_plan import Job, Plan, Spot
 from gradstudio.session.map.map_progress import Progress
 from gradstudio.session.map.outcome import CellResult
+from gradstudio.session.map.place import along
 from gradstudio.session.map.workers import CrewError, Pool
 
 Status = Literal["planned", "running", "paused", "finished", "stopped", "failed"]
@@ -118,3 +120,22 @@ class Mapper(threading.Thread):
         if 4 <= done < of:
             left = (self._times[-1] - self._times[0]) / (len(self._times) - 1) * (of - done)
         self.progress = Progress(level, done, of, len(journal.results), self._failed, left)
+
+
+def coarse_first(plan: Plan, jobs: Sequence[Job]) -> list[Job]:
+    """Return the jobs of a level in the order in which they are made: first the representatives of blocks over the
+    whole area, some four by four, then those of blocks half that size, and so on; among equals those near the current
+    knobs. So the whole map is visible coarsely at once. A cell has all its seeds one after the other."""
+    stages = refine.stages(plan.shape[1:])
+    _, rows, columns = plan.shape
+    across, up = (
+        middle / 2 if (place := along(axis, plan.experiment[axis.knob])) is None else place
+        for axis, middle in ((plan.x, columns), (plan.y, rows))
+    )
+
+    def rank(job: Job) -> tuple[int, float, Spot, int]:
+        spot = job.spot
+        away = math.hypot((spot.column + 0.5 - across) / columns, (spot.row + 0.5 - up) / rows)
+        return int(stages[spot.row, spot.column]), round(away, 9), spot, job.seed
+
+    return sorted(jobs, key=rank)

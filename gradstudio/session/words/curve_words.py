@@ -25,11 +25,6 @@ CURVES: dict[str, str] = {
 SHARES = {"test_accuracy"}
 
 
-def column_words(history: History, names: tuple[str, ...], stop: int) -> str:
-    """Return the words for some columns of a history before the step `stop`; "" if none of them was measured."""
-    return ColumnSummaries().words(history, names, stop)
-
-
 def curve_words(name: str, steps: np.ndarray, values: np.ndarray, told: Callable[[float], str] = number) -> str:
     """Return the words for one curve: `values`, shape (n,), measured at `steps`, shape (n,), ascending. `told` formats
     a value. "" if nothing was measured."""
@@ -85,7 +80,7 @@ class CurveSummary:
 
 
 class ColumnSummaries:
-    """The words of `column_words` for a growing history, of which only new rows are read."""
+    """The words for some columns of a growing history, of which only new rows are read."""
 
     def __init__(self) -> None:
         self._history: History | None = None
@@ -95,6 +90,7 @@ class ColumnSummaries:
         self._kept = {}
 
     def words(self, history: History, names: tuple[str, ...], stop: int) -> str:
+        """Return those for the rows before the step `stop`; "" if none of the columns was measured."""
         if history is not self._history:
             self._history = history
             self.forget()

@@ -20,9 +20,9 @@ from gradstudio.core.presets import MapProposal, Preset
 from gradstudio.session.map import axis, drawing, refine, time_needed
 from gradstudio.session.map import grid as grids
 from gradstudio.session.map import journal as journals
-from gradstudio.session.map.job_order import coarse_first
 from gradstudio.session.map.journal import Journal, JournalContent, JournalError
 from gradstudio.session.map.map_plan import Job, Plan, Spot, difference, read_plan
+from gradstudio.session.map.mapper import coarse_first
 from gradstudio.session.map.outcome import OUTCOMES, CellResult
 from gradstudio.session.map.place import spot_of
 from gradstudio.session.map.proposal import done_with_proposal
