@@ -6,8 +6,7 @@ from __future__ import annotations
 import math
 from functools import partial
 from html import escape
-from itertools import zip_longest
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 import numpy as np
 
@@ -72,16 +71,17 @@ class OwnFiguresPlot(StepPlot):
         """Draw each figure in a row of its own, from its least to its largest value on view: one may be a thousand
         times another."""
         broken, self.ranges = [np.empty(0)], {}
-        for place, (dots, notes) in enumerate(zip_longest(self.dots, self.points.values(), fillvalue=())):
+        figures = [*self.points.items(), *[("", list[Logged]())] * len(ROLES)]
+        for place, (dots, (name, notes)) in enumerate(zip(self.dots, figures, strict=False)):
             steps, values = np.array([(note.step, note.value) for note in notes], float).reshape(-1, 2).T
             broken.append(steps[~np.isfinite(values)])
             seen = values[np.isfinite(values) & (steps >= self.steps.first) & (steps <= self.steps.last)]
             low, high = (float(seen.min()), float(seen.max())) if len(seen) else (0.0, 0.0)
             foot, half = len(self.points) - 1 - place + (EDGE if low < high else 0.5), max(high / 2 - low / 2, 1e-300)
             heights = foot + (1 - 2 * EDGE) * ((values / 2 - low / 2) / half)  # halves, as twice one may overflow
-            cast("Dots", dots).show_at(steps, heights)
+            dots.show_at(steps, heights)
             if len(seen):
-                self.ranges[notes[0].name] = (low, high)
+                self.ranges[name] = (low, high)
         self._broken.show_at(np.unique(np.concatenate(broken)))
         self.widget.set_y(0.0, float(max(len(self.points), 1)), least=1.0)
 
