@@ -134,6 +134,15 @@ def adapters(model: nn.Module, optimizer: Any, step: int, mended: bool) -> Tenso
     return functional.mse_loss(frozen + inputs @ optimizer.pair[0] @ optimizer.pair[1], target(inputs))
 
 
+def difference_of_itself(model: nn.Module, optimizer: Any, step: int, mended: bool) -> Tensor:
+    """As a ratio of probabilities whose old one is a new one: the value is an error, the gradient is that of `new`."""
+    inputs = x()
+    new = model(inputs)
+    error = (new - target(inputs)).detach()
+    old = new.detach() if mended else new
+    return ((new - old) * 2 * error + error.square()).mean()
+
+
 def rounded(x: Tensor) -> Tensor:
     return x + (x.round() - x).detach()
 
@@ -153,6 +162,7 @@ FAULTS: dict[tuple[str, str], Step] = {
     ("gradient_of_zero", "softmax"): ends(lambda z: z.softmax(1), lambda z: torch.cat([z, -z], 1).softmax(1)[:, :1]),
     ("gradient_of_zero", "kaiming_normal_"): two_zeros,
     ("gradient_of_zero", "for one of the two"): adapters,
+    ("gradient_of_zero", "`new - old.detach()`"): difference_of_itself,
 }
 # Those with a mended twin elsewhere, by the test.
 ELSEWHERE = {
@@ -160,6 +170,7 @@ ELSEWHERE = {
         ("activation_twice", "probabilities_for_logs", "shapes_broadcast", "targets_beyond", "saturating_loss",
          "large_targets", "labels_alike", "label_is_blank"), "test_a_loss_that_gets_the_wrong_thing_is_named",
     ),
+    "outputs_alike": "test_outputs_that_collapse_under_a_loss_of_two_outputs_are_named",
     "rounded_updates": "test_updates_that_bfloat16_rounds_away_are_named",
     "frozen_parameters": "test_what_stays_frozen_to_the_end_is_noted",
     "evaluation_mode": "test_parts_that_stay_in_evaluation_mode_are_named",

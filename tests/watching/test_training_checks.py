@@ -399,6 +399,31 @@ def test_a_loss_that_alone_is_not_finite_is_no_divergence(watch: Watch, lasts: i
 # ---- the loss, the inputs, validation, schedules
 
 
+@pytest.mark.parametrize("cut", [False, True])
+def test_outputs_that_collapse_under_a_loss_of_two_outputs_are_named(watch: Watch, cut: bool) -> None:
+    """Two views of each example, an encoder and a predictor; mended by cutting the gradient of one side."""
+    torch.manual_seed(1)
+    encoder = nn.Sequential(nn.Linear(16, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 8))
+    predictor = nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 8))
+    clips = torch.randn(20, 16)
+    optimizer = SGD([*encoder.parameters(), *predictor.parameters()], lr=0.1, momentum=0.9)
+    one = watch(encoder, optimizer)
+
+    def distance(p: Tensor, z: Tensor) -> Tensor:
+        return -functional.cosine_similarity(p, z.detach() if cut else z, dim=-1).mean()
+
+    for _ in range(100):
+        optimizer.zero_grad()
+        of = clips[torch.randint(0, 20, (32,))]
+        first, second = (encoder(of + 0.5 * torch.randn(32, 16)) for _ in range(2))
+        (distance(predictor(first), second) + distance(predictor(second), first)).backward()
+        optimizer.step()
+    spread = functional.normalize(first, dim=1).std(0).mean() * 8**0.5
+    found = told(one)
+    assert (spread > 0.3) == cut and ("outputs_alike" in found) is not cut, (spread, found)
+    assert cut or "at test_training_checks.py:" in found["outputs_alike"].evidence
+
+
 def judged(
     watch: Watch, step_of: Callable[[Any, nn.Module, int], Tensor], *, steps: int = 240, **named: Any
 ) -> dict[str, Finding]:
@@ -471,6 +496,17 @@ def test_inputs_that_nobody_has_scaled_are_noted(
             found["large_inputs"].severity == "info"
             and "A layer takes input 0 of the model as it is" in found["large_inputs"].evidence
         )
+
+
+def test_large_inputs_are_noted_where_a_second_model_is_found_later(watch: Watch) -> None:
+    model, head = small_net(), nn.Linear(1, 1)
+    optimizer = SGD([*model.parameters(), *head.parameters()], lr=1e-9)
+    one = watch(model, optimizer)
+    for _ in range(30):
+        optimizer.zero_grad()
+        head(model(x() * 1000)).square().mean().backward()
+        optimizer.step()
+    assert "large_inputs" in told(one)
 
 
 def test_identities_and_inputs_that_the_model_scales_are_no_large_inputs(watch: Watch) -> None:

@@ -20,7 +20,7 @@ from gradstudio.core.provenance import Provenance
 # gradient is the end of most of these; if it is born in the loss itself, none of the others has fired.
 ORDER = (
     "activation_twice", "probabilities_for_logs", "shapes_broadcast", "targets_beyond",
-    "label_is_blank", "labels_alike", "evaluation_mode",
+    "label_is_blank", "labels_alike", "evaluation_mode", "outputs_alike",
     "harmless_loss", "nothing_moves", "schedule_off_beat", "statistics_of_validation", "large_inputs",
     "large_targets", "saturating_loss", "rounded_updates",
     "without_optimizer", "frozen_parameters", "undivided_sum",

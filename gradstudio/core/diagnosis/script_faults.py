@@ -101,6 +101,12 @@ _FAULTS: dict[str, _Fault] = {
         "finite for it.",
         ("{}",),
     ),
+    "outputs_alike": _Fault(
+        "warning", "The outputs of all examples are alike",
+        "Equal outputs are the best answer to a loss that only wants two outputs to be close, so the model has learned "
+        "to ignore its input, and its loss looks perfect (Chen and He 2021).",
+        ("`z.detach()` for one of the two outputs that the loss compares, with a predictor behind the other alone",),
+    ),
     "loss_at_rest": _Fault(
         "warning", "The loss rests where a guess leaves it",
         "So far the predictions hold nothing of the inputs, or next to nothing.",

@@ -81,7 +81,8 @@ class VanishingGradient(Looking):
         )
 
     def _tell_of_all(self, history: History, state: Progress) -> None:
-        rests = state.has_learned and not state.has_lost  # at a bound, maybe
+        moved = bool(history.column("grad_norm").any())
+        rests = moved and state.has_learned and not state.has_lost  # at a bound, maybe
         self.tell(
             history, "info" if rests else "warning" if state.by_accuracy else "critical", "All gradients are exactly 0",
             f"The gradient of every parameter was exactly 0 at each of the {LOOK_EVERY} steps {up_to(history)}; the "

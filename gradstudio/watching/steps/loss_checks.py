@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from gradstudio.core.history import LOOK_EVERY
 from gradstudio.core.provenance import ProvenanceUnknown, operation_of
 from gradstudio.core.text import number
 from gradstudio.watching.births.loss_graph import OF_TARGETS, is_undivided_mean
@@ -41,8 +42,8 @@ class _Batch(NamedTuple):
 class LossChecks:
     """Checks the losses of one observer. `tell` is called with the rule, the evidence, the first step and the names."""
 
-    def __init__(self, mark: str, tell: Callable[..., None]) -> None:
-        self._mark, self._tell = mark, tell
+    def __init__(self, tell: Callable[..., None]) -> None:
+        self._tell = tell
         self.begin()
 
     def begin(self) -> None:
@@ -50,14 +51,15 @@ class LossChecks:
         self._targets = ""  # the observation about targets that are too large
         self._inputs = ""  # the observation about an input that is too large
 
-    def look(self, roots: Roots, step: int) -> None:
-        """Check a backward pass that begins."""
+    def look(self, roots: Roots, mark: str, step: int) -> None:
+        """Check a backward pass that begins. `mark` is that of the outputs of the model in autograd's graph."""
         losses = [loss for loss in roots.unscaled if loss is not None] or roots.tensors
         if len(losses) == 1 and is_undivided_mean(losses[0]) and (seen := _look_at(losses[0], step)) is not None:
             self._seen.append(seen)
         if not step:
-            self._inputs = self._large_input(roots.tensors)
             self._targets = _large_target(losses)
+        if step <= LOOK_EVERY and not self._inputs:  # the first pass may precede the hooks on the model
+            self._inputs = _large_input(roots.tensors, mark)
 
     def end(self, *, is_alone: bool) -> None:
         """Judge the observations of a run. `is_alone`: nothing else is trained, such as the other half of a GAN, whose
@@ -104,37 +106,36 @@ class LossChecks:
         parts = [-(seen.mean * whole.log() + (1 - seen.mean) * other) for seen in self._seen]
         return [float(part.mean() if self._seen[0].kind == "two" else part.sum()) for part in parts]
 
-    # ---- inputs
 
-    def _large_input(self, roots: Sequence[Tensor]) -> str:
-        """Return the input of a linear or convolutional layer, if that is a large, unchanged input of the model."""
-        ends = [root.grad_fn for root in roots]
-        large: dict[int, str] = {}
-        try:
-            passes = passes_of(ends, self._mark)
-        except ProvenanceUnknown:  # the loss code is too long
-            return ""
-        for kept_pass in passes:
-            for place, (tensor, _) in enumerate(kept_pass.taken):
-                if tensor.is_floating_point() and tensor.numel() and not tensor.requires_grad:
-                    size, largest = float(tensor.float().square().mean().sqrt()), float(tensor.abs().max())
-                    if _LARGE <= size < math.inf and largest >= _LARGEST:
-                        values = f"{number(float(tensor.min()))} to {number(float(tensor.max()))}"
-                        large[tensor.data_ptr()] = (
-                            f"A layer takes input {place} of the model as it is: values from {values}, with a root "
-                            f"mean square of {number(size)}."
-                        )
-        if not large:
-            return ""
-        for count, node in enumerate(nodes_before(ends)):
-            if count > _MOST_NODES:
-                break
-            if operation_of(node.name()) in _LAYERS:
-                for name in ("mat1", "self", "input"):
-                    saved = _saved_tensor(node, name)
-                    if saved is not None and (told := large.get(saved.data_ptr())):
-                        return told
+def _large_input(roots: Sequence[Tensor], mark: str) -> str:
+    """Return the input of a linear or convolutional layer, if that is a large, unchanged input of the model."""
+    ends = [root.grad_fn for root in roots]
+    large: dict[int, str] = {}
+    try:
+        passes = passes_of(ends, mark)
+    except ProvenanceUnknown:  # the loss code is too long
         return ""
+    for kept_pass in passes:
+        for place, (tensor, _) in enumerate(kept_pass.taken):
+            if tensor.is_floating_point() and tensor.numel() and not tensor.requires_grad:
+                size, largest = float(tensor.float().square().mean().sqrt()), float(tensor.abs().max())
+                if _LARGE <= size < math.inf and largest >= _LARGEST:
+                    values = f"{number(float(tensor.min()))} to {number(float(tensor.max()))}"
+                    large[tensor.data_ptr()] = (
+                        f"A layer takes input {place} of the model as it is: values from {values}, with a root "
+                        f"mean square of {number(size)}."
+                    )
+    if not large:
+        return ""
+    for count, node in enumerate(nodes_before(ends)):
+        if count > _MOST_NODES:
+            break
+        if operation_of(node.name()) in _LAYERS:
+            for name in ("mat1", "self", "input"):
+                saved = _saved_tensor(node, name)
+                if saved is not None and (told := large.get(saved.data_ptr())):
+                    return told
+    return ""
 
 
 def _large_target(losses: Sequence[Tensor]) -> str:

@@ -41,6 +41,10 @@ OF_ZEROS = "a product of two zeros"
 _INSTEAD[OF_ZEROS] = (
     "`torch.nn.init.kaiming_normal_(weight)` for one of the two: the gradient of a factor is a multiple of the other"
 )
+OF_ITSELF = "a difference of a value and itself"
+_INSTEAD[OF_ITSELF] = (
+    "`.detach()` on the one that is to stand still, such as `new - old.detach()`: the gradients of the two cancel"
+)
 
 
 class SlopeChecks:
@@ -54,6 +58,8 @@ class SlopeChecks:
         self._zeros = 0  # consecutive steps whose gradient was exactly 0
         self._handles: list[Any] = []
         self._ends: dict[str, None] = {}  # operations in which the gradient ended
+        self._fed: dict[Any, set[str]] = {}  # nodes that were sent a gradient, with the operations that sent it
+        self._starved: list[Any] = []  # nodes whose gradients came to 0 in sum
 
     def after_step(self, norm: float) -> None:
         """Count the steps without any gradient."""
@@ -65,8 +71,7 @@ class SlopeChecks:
             return
         for node in islice(nodes_before((root.grad_fn for root in roots), nearest_first=True), _MOST_NODES):
             if not is_leaf(node):
-                ended = partial(_on_derivative, self._ends, operation_of(node.name()))
-                self._handles.append(node.register_hook(ended))
+                self._handles.append(node.register_hook(partial(self._on_derivative, node)))
 
     def after_backward(self, model: ModelLike) -> None:
         """Report where the gradient ended, if that was observed."""
@@ -74,11 +79,15 @@ class SlopeChecks:
             return
         for handle in self._handles:
             handle.remove()
-        ends, self._ends, self._handles, self._zeros = list(self._ends), {}, [], LOOK_EVERY + 1
+        ends, cancelled = list(self._ends), [node for node in self._starved if self._fed.get(node) == {"sub"}]
+        self._ends, self._fed, self._starved, self._handles, self._zeros = {}, {}, [], [], LOOK_EVERY + 1
+        if cancelled:
+            ends.append(OF_ITSELF)
         if not ends:
             return
         known = [name for name in ends if name in _INSTEAD]
-        source = line_of(known or ends, model) or (line_in_model(known[0], model) if known else "")
+        operations = ["sub" if name == OF_ITSELF else name for name in known or ends]
+        source = line_of(operations, model) or (line_in_model(operations[0], model) if known else "")
         where = f", at {source}" if source else ""
         text = (
             f"All gradients have been exactly 0 for {LOOK_EVERY:,} steps. In the pass after them the gradient of the "
@@ -86,10 +95,16 @@ class SlopeChecks:
         )
         self._tell(GRADIENT_ENDS, text, known=_INSTEAD[known[0]] if known else "")
 
-
-def _on_derivative(ends: dict[str, None], name: str, gave: tuple[Any, ...], came: tuple[Any, ...]) -> None:
-    """Record an operation that received a gradient and passed on 0."""
-    given = [each for each in gave if each is not None]
-    zeros = [not bool(each.any()) for each in given]
-    if any(zeros) and any(bool(each.any()) for each in came if each is not None):
-        ends[OF_ZEROS if name in _PRODUCTS and len(zeros) > 1 and all(zeros) else name] = None
+    def _on_derivative(self, node: Any, gave: tuple[Any, ...], came: tuple[Any, ...]) -> None:
+        """Record an operation that received a gradient and passed on 0, or that was sent gradients which cancel."""
+        name = operation_of(node.name())
+        after = [before for before, _ in node.next_functions]
+        sent = [(after[place], bool(each.any())) for place, each in enumerate(gave) if each is not None]
+        if not any(bool(each.any()) for each in came if each is not None):
+            self._starved.append(node)
+            return
+        for to in (to for to, is_any in sent if is_any):
+            self._fed.setdefault(to, set()).add(name)
+        zeros = [not is_any for _, is_any in sent]
+        if any(zeros):
+            self._ends[OF_ZEROS if name in _PRODUCTS and len(zeros) > 1 and all(zeros) else name] = None

@@ -26,6 +26,7 @@ from gradstudio.watching.hooks.torch_hooks import Roots
 from gradstudio.watching.measuring.parameters import Parameters
 from gradstudio.watching.script import model_layers
 from gradstudio.watching.script.script_names import name_of, variables
+from gradstudio.watching.steps.collapse_checks import CollapseChecks
 from gradstudio.watching.steps.joined_optimizers import main_of, members_of
 from gradstudio.watching.steps.loop_checks import LoopChecks
 from gradstudio.watching.steps.loss_checks import LossChecks
@@ -68,7 +69,7 @@ class TrainingChecks:
         self._begins_anew = False  # whether the latest backward pass began at tensors without a graph
         self._wants_leaves = False  # whether the next backward pass is searched for its parameters
         self._unheld: tuple[str, ...] = ()
-        self._loss_checks = LossChecks(observer.births.mark, self._tell)
+        self._loss_checks, self._collapse_checks = LossChecks(self._tell), CollapseChecks(self._tell)
         self._loop_checks = LoopChecks(self._tell_of_steps)
         self._mode_checks, self._rounding_checks = ModeChecks(self._tell), RoundingChecks(self._tell)
         self._slope_checks = SlopeChecks(self._tell)
@@ -77,6 +78,7 @@ class TrainingChecks:
     def begin(self) -> None:
         """Begin with a run."""
         self._loss_checks.begin()
+        self._collapse_checks.begin()
         self._loop_checks.begin()
         self._told: set[str] = set()
         self._rounding_checks.begin()
@@ -131,7 +133,9 @@ class TrainingChecks:
             self._look_at_loss(roots)
         self._slope_checks.before_backward(roots.tensors)
         if observer.next_step % (observer.options.every * LOOK_EVERY) == 0:
-            self._loss_checks.look(roots, self._step)
+            self._loss_checks.look(roots, observer.births.mark, self._step)
+            model = model_layers.together(observer.models)
+            self._collapse_checks.look(roots.tensors, observer.births.mark, model, self._step)
         if observer.next_step == _AT and observer.optimizer is not None and "without_optimizer" not in self._told:
             self._told.add("without_optimizer")
             if names := self._unheld_names(roots.tensors):
@@ -278,6 +282,7 @@ class TrainingChecks:
         tensors = observer.all_parameters()
         every = observer.all_optimized_parameters()
         self._loss_checks.end(is_alone=every is not None and every <= set(map(id, tensors)))
+        self._collapse_checks.end()
         names = [name for name, _ in self._parts()]
         self._loop_checks.end(observer.next_step, list(self._parts()), root_of(names[:1]))
         frozen = [each for each in tensors if not each.requires_grad and not observer.trains_any({id(each)})]
