@@ -790,6 +790,9 @@ def test_the_words_over_a_plot_follow_its_width(shown: tuple[PlotStack, Simulato
         legend = stack.timeline.legend_label
         assert ("snapshots 12 of 256 MB" in legend.text()) == whole
         assert legend.sizeHint().width() <= legend.width()
+    for used, told in ((5, True), (0, False)):
+        stack.timeline.show_reach(4, used, 256 << 20)
+        assert ("snapshots" in stack.timeline.legend()) == told, "few bytes are some, and none are none"
 
 
 @pytest.mark.parametrize("kind", [axes.LogAxis, axes.EitherAxis, axes.Log2Axis])

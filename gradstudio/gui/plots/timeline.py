@@ -74,7 +74,7 @@ class Timeline(StepPlot):
         on disk), and at which steps they are."""
         if not np.array_equal(kept, self._kept.steps):
             self._kept.show_at(np.array(kept, float))
-        if (reach, used // MEGABYTE, budget) != (self.reach, self._memory[0] // MEGABYTE, self._memory[1]):
+        if (reach, -(-used // MEGABYTE), budget) != (self.reach, -(-self._memory[0] // MEGABYTE), self._memory[1]):
             # otherwise it is drawn with the run's new rows
             beyond = self.run is not None and max(reach, self.reach) > len(self.run.history)
             self.reach, self._memory, self._unsaid = reach, (used, budget), True
