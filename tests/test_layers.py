@@ -103,7 +103,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         FEATURES,
         ("shell", "commands", "palette_choices"),
         ("late_imports",),
-        ("window",),
+        ("window", "window_drawing"),
         ("app",),
     ),
 }

@@ -1,25 +1,22 @@
-"""The window: it creates the panels and their controllers, connects them, and draws the simulator's state.
+"""The window: it creates the panels and their controllers, and connects them; window_drawing.py draws into it.
 
 It comes in two parts, so that it appears soon: top bar, knobs and menus at once; plots and pages, which take long to
 load, when the first part is visible (`furnishing`). Only app.py knows the window."""
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator
-from itertools import chain
 from pathlib import Path
 
 from PySide6.QtCore import QCoreApplication, QEvent, QSize, Qt
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QKeyEvent
 from PySide6.QtWidgets import QMainWindow, QStackedWidget, QWidget
 
-from gradstudio.core import files, jit, presets, studio_file
+from gradstudio.core import files, presets, studio_file
 from gradstudio.gui import commands, user_settings
 from gradstudio.gui.branches import rewind_dialogs
 from gradstudio.gui.export import file_dialogs
-from gradstudio.gui.frame_budget import Every
 from gradstudio.gui.gallery.gallery_controller import GalleryController
 from gradstudio.gui.gallery.gallery_page import GalleryPage
 from gradstudio.gui.heartbeat import Heartbeat
@@ -39,21 +36,19 @@ from gradstudio.gui.shell.projector_view import ProjectorView
 from gradstudio.gui.shell.top_bar import TopBar
 from gradstudio.gui.shell.window_columns import Columns
 from gradstudio.gui.theme import theme
-from gradstudio.gui.widgets.change_watch import ChangeWatch
 from gradstudio.gui.widgets.rows import NO_MARGINS, in_column
 from gradstudio.gui.widgets.viewed_step import ViewedStep
+from gradstudio.gui.window_drawing import WindowDrawing
 from gradstudio.session.course.lesson_progress import Progress
 from gradstudio.session.machine.device_search import Machine
 from gradstudio.session.own_model import Agreement
 from gradstudio.session.record.run import Run
 from gradstudio.session.remote.remote_backend import RemoteBackend, chosen
 from gradstudio.session.simulator import Simulator
-from gradstudio.session.words.run_state import describe
 
 FIRST_SIZE = QSize(1440, 900)  # px, and more on a screen that has it
 SHARE = 0.8  # of a large screen that the first window takes
 FRAME = QSize(16, 40)  # largest frame of a desktop around a window; its actual size is known only when it is shown
-TURN = 0.01  # seconds of a beat after which the rest waits for the next one
 CLOSING = 1.5  # seconds allowed for all threads to end, together
 LAST = 0.3  # at least this many of them for those besides the run's own
 
@@ -84,8 +79,6 @@ class Window(QMainWindow):
         self.columns = Columns(self.knobs)
         self.projector = ProjectorView(self, self.top, self.columns, self.figures)
         self.gallery = GalleryController(self.context, self.gallery_page)
-        # The run behind it, whether it is running, and its rows: a short run is over before it is seen running.
-        self._gallery_over: tuple[Run, bool, int] = (self.simulator.run, False, 0)
         self._gallery_first = gallery
         self.commands = commands.table(
             self.context, machine=self.machine, columns=self.columns, speed=self.top.speed, knobs=self.knobs,
@@ -93,25 +86,12 @@ class Window(QMainWindow):
             show_plots=self.show_plots, projector=self.projector,
         )  # fmt: skip
         self.message.leave_written(self.figures.show_written)
-        self._about_library = ""  # the latest one shown in the message bar
-        self._reported = ""  # id of the latest run whose failure the message bar has shown
-        self._state, self._asked, self._set = ChangeWatch(), ChangeWatch(), ChangeWatch()
-        self._broke, self._unseen = ChangeWatch(), False  # the run that broke, and whether that is yet to be seen
-        self._page = ChangeWatch()  # at the side: a page that was hidden is outdated
-        self._shown: Run | None = None
-        self._page_preset = preset.id  # whose page was shown when it was opened
-        self._figures_due, self._texts_due = Every(0.2), Every(1.0)
-        self._devices_shown = False
-        self._left: Iterator[None] | None = None  # to refresh, after a beat that took long
+        self.drawing = WindowDrawing(self)
         self.furnished = False
         self._lay_out()
         self._connect_first_part()
         self._restore()
-        self.top.refresh(self.simulator, self.controls.possible)
-        state = describe(self.simulator.run)
-        self.top.pill.show_state(state.tone, state.headline)
-        self.figures.refresh(self.simulator.run)
-        self.knobs.refresh(self.simulator)
+        self.drawing.show_first_part()
 
     def furnish(self) -> None:
         """Add the plots and the pages at once. The program does it in turns (shell/staged_opening.py)."""
@@ -157,7 +137,7 @@ class Window(QMainWindow):
         self.columns.fill(self.plots, self.side)  # whoever is notified that a page is shown listens now
         if self.simulator.preset.lesson and self.side.page == "diagnosis":
             self.columns.show_page("lesson")
-        self.heartbeat = Heartbeat(self._beat, self)
+        self.heartbeat = Heartbeat(self.drawing.beat, self)
         self.plots.setFocusProxy(self.plots.loss.widget)
         self.plots.setFocus()  # so that Space runs
         yield
@@ -170,29 +150,16 @@ class Window(QMainWindow):
         if problem := user_settings.problem():
             self.message.show_error(problem)
 
-    # ---- drawn about 30 times a second
-
-    def refresh(self, *, whole: bool = False, within: float = math.inf) -> None:
-        """Show the simulator's current state: plots at each call; figures five times and texts once a second, so that
-        they can be read, or as soon as something was done. `whole`: everything now. `within`: seconds after which the
-        rest is left to the next call."""
-        began = time.thread_time()
-        left = (None if whole else self._left) or iter(())
-        if self._left is None or within == math.inf:  # what a beat has left is older than what was done just now
-            left = chain(left, self._refreshing(whole=whole))
-        self._left = left
-        for _ in left:
-            if time.thread_time() - began > within:
-                return
-        self._left = None
+    def refresh(self, *, whole: bool = False) -> None:
+        """Show the simulator's current state; `whole`: every text and figure too, without waiting until it is due."""
+        self.drawing.refresh(whole=whole)
 
     def toggle_gallery(self) -> None:
         """Show the gallery in place of the plots, or the plots again."""
         self.show_plots() if self.gallery_page.isVisible() else self.show_gallery()
 
     def show_gallery(self) -> None:
-        run = self.simulator.run
-        self._gallery_over = run, self.controls.possible.playing, len(run.history)
+        self.drawing.gallery_opened()
         self.pages.setCurrentWidget(self.gallery_page)
         self.gallery_page.search.setFocus()
         self.gallery.look()
@@ -217,7 +184,7 @@ class Window(QMainWindow):
         if alone:
             put_away = self._leave_alone(put_away)
         self.columns.middle.show_large(page, title, put_away)
-        self._show_title()
+        self.show_title()
 
     def _leave_alone(self, put_away: Callable[[], object] | None) -> Callable[[], object]:
         """Hide everything about the run of the simulator. The returned function restores it."""
@@ -229,7 +196,7 @@ class Window(QMainWindow):
             for bar in bars:
                 bar.show()
             back()
-            self._show_title()
+            self.show_title()
             if put_away is not None:
                 put_away()
 
@@ -241,110 +208,6 @@ class Window(QMainWindow):
         """Show the plots in place of a large page."""
         self.columns.middle.show_plots()
 
-    def _leave_gallery_for_a_run(self, run: Run) -> None:
-        """Show the plots once another run is behind the gallery, or the one behind it starts to train."""
-        before, went, rows = self._gallery_over
-        self._gallery_over = run, self.controls.possible.playing, len(run.history)
-        if run is not before or (not went and (self.controls.possible.playing or len(run.history) > rows)):
-            self.show_plots()
-
-    def _beat(self) -> None:
-        self.jobs.hand_over()
-        if theme.is_settled:  # otherwise nothing is painted
-            self.refresh(within=TURN)
-
-    def _refreshing(self, *, whole: bool = False) -> Iterator[None]:
-        """Refresh a part in each iteration."""
-        run, now = self.simulator.run, time.monotonic()
-        if self.gallery_page.isVisible():
-            self._leave_gallery_for_a_run(run)
-        drawable = not jit.busy()  # the window does not wait for a function that is being compiled
-        new = self._state.has_changed(run, run.status, len(run.findings)) or whole
-        turned = self._page.has_changed(self.side.page if self.side.isVisible() else None, self.columns.middle.page)
-        if self._set.has_changed(self.simulator.requested):
-            self.looked.leave()  # a knob acts on what happens now
-        self.looked.follow(run)
-        moved = self.past.refresh(run)
-        if (
-            new
-            or turned
-            or moved
-            or self.knobs.stale
-            or self._asked.has_changed(run.in_force, self.simulator.requested)
-            or self._figures_due.at(now)
-        ):
-            self._figures_due.restart(now)
-            yield from self._refresh_figures(run)
-            if drawable:
-                self.parent_twin_overlay.refresh(self.simulator, self.fixes.future)
-                yield
-        if drawable:
-            yield from self.plots.refreshing(self.simulator)
-        run = self.simulator.run  # another one may have begun in the meantime
-        if new or turned or moved or self._texts_due.at(now):
-            self._texts_due.restart(now)
-            self._refresh_texts(run)
-        if run is not self._shown:
-            if run.preset.id != self._page_preset:
-                self._turn_to(run.preset)
-            self._shown = run
-            self.runs.mark()
-
-    def _refresh_figures(self, run: Run) -> Iterator[None]:
-        self.figures.refresh(run, self.looked.at(run))
-        self.top.refresh(self.simulator, self.controls.possible)
-        self._refresh_knobs()
-        yield
-        self.side.code.refresh(self.simulator)
-        self.fixes.refresh()
-        self.layer.refresh()
-        self.cliff.refresh()
-        self.time_steps.refresh()
-        self.memory.refresh()
-        self.map.refresh()
-        self._show_news()
-
-    def _refresh_knobs(self) -> None:
-        view = self.past.view
-        if view is None:
-            self.knobs.refresh(self.simulator)
-        else:
-            locked = f"As of step {len(view.history) - 1:,}: End goes back to now"
-            self.knobs.refresh(self.simulator.as_of(view), locked)
-
-    def _refresh_texts(self, run: Run) -> None:
-        view = self.past.view
-        if view is None:
-            state = describe(run, self.simulator.family.parent(run))
-            self.top.pill.show_state(state.tone, state.headline)
-            self.findings.refresh(run, state, self.controls.possible.healthy_step)
-        else:
-            state = self.past.state(run)
-            self.top.pill.show_state(state.tone, self.looked.words)
-            self.findings.refresh(view, state, None, f"step {len(view.history) - 1:,}")
-        self.lesson.refresh(run, self.simulator.requested, self.map.done_with_proposal)
-        self._sign(run)
-        self._show_title()
-        self.branches.refresh()
-        self.gauges.refresh()
-
-    def _sign(self, run: Run) -> None:
-        """Show at the tabs that something is to be done or seen. When a run breaks, the lesson is replaced by the
-        diagnosis, unless the user is doing the lesson."""
-        progress, tabs, page = self.lesson.progress, self.side.tabs.buttons, self.side.page
-        to_do = progress is not None and bool(progress.steps) and not progress.whole
-        tabs["lesson"].show_sign("accent" if to_do else "", "not done yet" if to_do else "")
-        broke = run.first_nonfinite_step is not None or any(
-            finding.severity == "critical" for finding in list(run.findings.values())
-        )
-        if self._broke.has_changed(run.id, broke) and broke:
-            self._unseen = True
-            if page == "lesson" and not (progress is not None and progress.has_begun):
-                self.columns.show_page("diagnosis")
-                page = "diagnosis"
-        self._unseen = self._unseen and broke and page != "diagnosis"
-        tabs["diagnosis"].show_sign("bad" if self._unseen else "", "with news" if self._unseen else "")
-
     def _measure_gauges(self) -> None:
         """Rewind to where every gauge can be measured: the last healthy step, or the last one."""
         healthy = self.controls.possible.healthy_step
@@ -352,40 +215,6 @@ class Window(QMainWindow):
             self.controls.rewind(len(self.simulator.run.history) - 1 if healthy is None else healthy)
         else:
             self.message.show_news("This run cannot be rewound, and gauges need its model: press Restart.")
-
-    def _turn_to(self, preset: presets.Preset) -> None:
-        """Show the plots, and the text about a preset that was opened."""
-        self._page_preset = preset.id
-        self.close_large()
-        self.columns.show_page("lesson" if preset.lesson and not self.simulator.has_begun else "diagnosis")
-        self.diagnosis.to_the_top()
-
-    def _show_news(self) -> None:
-        """Show the news in the message bar: a failed run, a written file, a full disk, the devices that were found."""
-        self.simulator.abandon_stuck()
-        run = self.simulator.run
-        if run.status == "failed" and run.id != self._reported:
-            self._reported = run.id
-            self.message.show_error(
-                run.message, self.simulator.failure, action=self.memory.way_out(run) or self.runs.places.way_out(run)
-            )
-        for refusal in self.simulator.refusals():
-            self.message.show_error(refusal)
-        for notice in self.simulator.notices():
-            self.message.show_news(notice)
-        self.figures.show_tasks(self.jobs)
-        about_library = self.simulator.library_problem or self.simulator.library_notice
-        if about_library != self._about_library:
-            self._about_library = about_library
-            if about_library:
-                self.message.show_error(about_library)
-        if self.machine.ready and not self._devices_shown:
-            self._devices_shown = True
-            self.heartbeat.settle()  # torch is loaded
-            if self.machine.problem:
-                self.message.show_error(self.machine.problem)
-        ranks, place = self.simulator.requested.distributed.ranks, self.simulator.next_place
-        self.knobs.show_device("" if place else self.machine.automatic(ranks), place.name if place else "")
 
     # ---- inside
 
@@ -399,12 +228,12 @@ class Window(QMainWindow):
         self.pages.addWidget(body)
         self.pages.addWidget(self.gallery_page)
         self.pages.setCurrentIndex(int(self._gallery_first))
-        self.pages.currentChanged.connect(self._show_title)
+        self.pages.currentChanged.connect(self.show_title)
         self.setCentralWidget(self.pages)
-        self._show_title()
+        self.show_title()
         theme.apply_style(self.menuBar())
 
-    def _show_title(self) -> None:
+    def show_title(self) -> None:
         """Show the visible content in the title of the window, and the preset if its name answers no question of the
         lesson."""
         preset, progress = self.simulator.preset, self.lesson.progress if self.furnished else None
@@ -431,7 +260,7 @@ class Window(QMainWindow):
         keys = self.commands.keys("faster", "slower")
         top.speed.setToolTip(f"Sets the speed, from one step a second to unlimited ({keys})")
         top.speed.speed_changed.connect(self.simulator.set_speed)
-        controls.title_changed.connect(self._show_title)
+        controls.title_changed.connect(self.show_title)
         controls.agreement_asked.connect(self._ask_agreement)
         controls.file_asked.connect(self._open_file)
         controls.file_opened.connect(recent.remember_file)
@@ -441,7 +270,7 @@ class Window(QMainWindow):
 
     def _start_over(self) -> None:
         """Show the beginning of the form, and the lesson or the state of the run, for a preset that was opened."""
-        self._page_preset = self.simulator.preset.id
+        self.drawing.page_preset = self.simulator.preset.id
         self.knobs.show_top()
         self.columns.middle.show_plots()
         self.columns.show_page("lesson" if self.simulator.preset.lesson else "diagnosis")
