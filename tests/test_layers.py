@@ -103,7 +103,8 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         FEATURES,
         ("shell", "commands", "palette_choices"),
         ("late_imports",),
-        ("window", "window_drawing"),
+        ("drawn_window",),
+        ("window",),
         ("app",),
     ),
 }

@@ -1,4 +1,4 @@
-"""The window: it creates the panels and their controllers, and connects them; window_drawing.py draws into it.
+"""The window: it creates the panels and their controllers, and connects them; drawn_window.py draws into it.
 
 It comes in two parts, so that it appears soon: top bar, knobs and menus at once; plots and pages, which take long to
 load, when the first part is visible (`furnishing`). Only app.py knows the window."""
@@ -11,11 +11,12 @@ from pathlib import Path
 
 from PySide6.QtCore import QCoreApplication, QEvent, QSize, Qt
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QKeyEvent
-from PySide6.QtWidgets import QMainWindow, QStackedWidget, QWidget
+from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from gradstudio.core import files, presets, studio_file
 from gradstudio.gui import commands, user_settings
 from gradstudio.gui.branches import rewind_dialogs
+from gradstudio.gui.drawn_window import DrawnWindow
 from gradstudio.gui.export import file_dialogs
 from gradstudio.gui.gallery.gallery_controller import GalleryController
 from gradstudio.gui.gallery.gallery_page import GalleryPage
@@ -38,8 +39,6 @@ from gradstudio.gui.shell.window_columns import Columns
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.rows import NO_MARGINS, in_column
 from gradstudio.gui.widgets.viewed_step import ViewedStep
-from gradstudio.gui.window_drawing import WindowDrawing
-from gradstudio.session.course.lesson_progress import Progress
 from gradstudio.session.machine.device_search import Machine
 from gradstudio.session.own_model import Agreement
 from gradstudio.session.record.run import Run
@@ -53,10 +52,10 @@ CLOSING = 1.5  # seconds allowed for all threads to end, together
 LAST = 0.3  # at least this many of them for those besides the run's own
 
 
-class Window(QMainWindow):
+class Window(DrawnWindow):
     def __init__(self, preset: presets.Preset, *, gallery: bool = False) -> None:
         """`gallery`: whether the gallery is shown first, instead of the run of the preset."""
-        super().__init__()
+        super().__init__(preset)
         library = files.user_library()
         backend = chosen()
         self.simulator = Simulator(preset, library, backend)
@@ -80,18 +79,18 @@ class Window(QMainWindow):
         self.projector = ProjectorView(self, self.top, self.columns, self.figures)
         self.gallery = GalleryController(self.context, self.gallery_page)
         self._gallery_first = gallery
+        self._remember_run_behind_gallery()
         self.commands = commands.table(
             self.context, machine=self.machine, columns=self.columns, speed=self.top.speed, knobs=self.knobs,
             plots=lambda: self.plots, toggle_gallery=self.toggle_gallery, in_gallery=self.gallery_page.isVisible,
             show_plots=self.show_plots, projector=self.projector,
         )  # fmt: skip
         self.message.leave_written(self.figures.show_written)
-        self.drawing = WindowDrawing(self)
         self.furnished = False
         self._lay_out()
         self._connect_first_part()
         self._restore()
-        self.drawing.show_first_part()
+        self._show_first_part()
 
     def furnish(self) -> None:
         """Add the plots and the pages at once. The program does it in turns (shell/staged_opening.py)."""
@@ -137,7 +136,7 @@ class Window(QMainWindow):
         self.columns.fill(self.plots, self.side)  # whoever is notified that a page is shown listens now
         if self.simulator.preset.lesson and self.side.page == "diagnosis":
             self.columns.show_page("lesson")
-        self.heartbeat = Heartbeat(self.drawing.beat, self)
+        self.heartbeat = Heartbeat(self._beat, self)
         self.plots.setFocusProxy(self.plots.loss.widget)
         self.plots.setFocus()  # so that Space runs
         yield
@@ -150,29 +149,15 @@ class Window(QMainWindow):
         if problem := user_settings.problem():
             self.message.show_error(problem)
 
-    def refresh(self, *, whole: bool = False) -> None:
-        """Show the simulator's current state; `whole`: every text and figure too, without waiting until it is due."""
-        self.drawing.refresh(whole=whole)
-
     def toggle_gallery(self) -> None:
         """Show the gallery in place of the plots, or the plots again."""
         self.show_plots() if self.gallery_page.isVisible() else self.show_gallery()
 
     def show_gallery(self) -> None:
-        self.drawing.gallery_opened()
+        self._remember_run_behind_gallery()
         self.pages.setCurrentWidget(self.gallery_page)
         self.gallery_page.search.setFocus()
         self.gallery.look()
-
-    def show_plots(self) -> bool:
-        """Leave the gallery, or a page that is shown alone; return whether one was shown."""
-        gallery, alone = self.pages.currentWidget() is self.gallery_page, self.top.isHidden()
-        if gallery:
-            self.pages.setCurrentIndex(0)
-            self.plots.setFocus()
-        if alone:
-            self.columns.middle.show_plots()
-        return gallery or alone
 
     def show_large(
         self, page: QWidget, title: str, put_away: Callable[[], object] | None = None, *, alone: bool = False
@@ -184,7 +169,7 @@ class Window(QMainWindow):
         if alone:
             put_away = self._leave_alone(put_away)
         self.columns.middle.show_large(page, title, put_away)
-        self.show_title()
+        self._show_title()
 
     def _leave_alone(self, put_away: Callable[[], object] | None) -> Callable[[], object]:
         """Hide everything about the run of the simulator. The returned function restores it."""
@@ -196,17 +181,13 @@ class Window(QMainWindow):
             for bar in bars:
                 bar.show()
             back()
-            self.show_title()
+            self._show_title()
             if put_away is not None:
                 put_away()
 
         for bar in bars:
             bar.hide()
         return put_back
-
-    def close_large(self) -> None:
-        """Show the plots in place of a large page."""
-        self.columns.middle.show_plots()
 
     def _measure_gauges(self) -> None:
         """Rewind to where every gauge can be measured: the last healthy step, or the last one."""
@@ -228,24 +209,10 @@ class Window(QMainWindow):
         self.pages.addWidget(body)
         self.pages.addWidget(self.gallery_page)
         self.pages.setCurrentIndex(int(self._gallery_first))
-        self.pages.currentChanged.connect(self.show_title)
+        self.pages.currentChanged.connect(self._show_title)
         self.setCentralWidget(self.pages)
-        self.show_title()
+        self._show_title()
         theme.apply_style(self.menuBar())
-
-    def show_title(self) -> None:
-        """Show the visible content in the title of the window, and the preset if its name answers no question of the
-        lesson."""
-        preset, progress = self.simulator.preset, self.lesson.progress if self.furnished else None
-        if progress is None or progress.preset.lesson != preset.lesson:
-            progress = Progress(preset)
-        shown = "Lesson" if progress.hides_title else preset.title
-        self.top.show_title(shown)
-        if self.pages.currentWidget() is self.gallery_page:
-            shown = "Gallery"
-        elif self.top.isHidden():
-            shown = self.columns.middle.frame.title.text()  # of a page that is shown alone
-        self.setWindowTitle(f"{shown} — GradStudio")
 
     def _connect_first_part(self) -> None:
         theme.changed.connect(self.top.keep_widths)
@@ -260,7 +227,7 @@ class Window(QMainWindow):
         keys = self.commands.keys("faster", "slower")
         top.speed.setToolTip(f"Sets the speed, from one step a second to unlimited ({keys})")
         top.speed.speed_changed.connect(self.simulator.set_speed)
-        controls.title_changed.connect(self.show_title)
+        controls.title_changed.connect(self._show_title)
         controls.agreement_asked.connect(self._ask_agreement)
         controls.file_asked.connect(self._open_file)
         controls.file_opened.connect(recent.remember_file)
@@ -270,7 +237,7 @@ class Window(QMainWindow):
 
     def _start_over(self) -> None:
         """Show the beginning of the form, and the lesson or the state of the run, for a preset that was opened."""
-        self.drawing.page_preset = self.simulator.preset.id
+        self._page_preset = self.simulator.preset.id
         self.knobs.show_top()
         self.columns.middle.show_plots()
         self.columns.show_page("lesson" if self.simulator.preset.lesson else "diagnosis")

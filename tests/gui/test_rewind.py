@@ -319,10 +319,10 @@ def test_a_limit_for_the_norm_is_advised_and_dragging_it_begins_to_clip(
     assert limit is not None
     plot.show_limit(limit, advised=True)
     share = number(100 * share_over(run, limit), 2)
-    assert plot.limit.label.toPlainText() == f"max_norm\n{number(limit)} would\nclip {share} %"
+    assert plot.limit.label.toPlainText() == f"max_norm\n{number(limit)}\nwould clip\n{share} %"
     plot.limit.setPos(-1.0)
     plot._on_drag()
-    assert "max_norm\n0.1 would\nclip" in plot.limit.label.toPlainText()
+    assert "max_norm\n0.1\nwould clip" in plot.limit.label.toPlainText()
     plot._release()
     clipping = window.simulator.requested.clipping
     assert (clipping.kind, clipping.max_norm) == ("norm", 0.1)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -155,10 +156,23 @@ def _keep_log(connection: sqlite3.Connection, path: Path) -> None:
     """Let SQLite keep a log beside the file, so that others can read while one writes. On a network disk that would
     damage it, as machines do not share memory: there readers and writers wait for each other."""
     if not network_disk.kind_of(path):
-        connection.execute("PRAGMA journal_mode = WAL")
+        _begin_log(connection)
         return
     with suppress(sqlite3.OperationalError):  # a program that has it open with its log
         connection.execute("PRAGMA journal_mode = DELETE")
+
+
+def _begin_log(connection: sqlite3.Connection) -> None:
+    """SQLite does not wait by itself for other programs that open the new file at the same moment."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.01)
 
 
 def _do_without_log(connection: sqlite3.Connection, path: Path) -> None:

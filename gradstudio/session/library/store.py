@@ -170,7 +170,10 @@ class Library:
         """Return a run as it was measured. `known`: an earlier reading, whose full blocks of rows are not read
         again."""
         with library_errors(self.path):
-            return stored_runs.load(self._connection, self.path, run, known)
+            read = stored_runs.load(self._connection, self.path, run, known)
+            if read.status == "interrupted":  # its program may have written the end, and ended, since its row was read
+                read = stored_runs.load(self._connection, self.path, run, read.history)
+            return read
 
     def lines(self, run: str) -> list[tuple[str, Sequence[Any]]]:
         """Return all rows of a run, each with the name of its table."""
