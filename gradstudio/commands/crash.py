@@ -121,9 +121,14 @@ def _read(file: Path) -> CrashFile:
 
 def _able(file: Path) -> CrashFile:
     """Return a crash file whose steps can be replayed."""
+    from gradstudio.session.files import crash_answers, crash_file
+
     crash = _read(file)
     if crash.structure.unknown or not crash.structure.steps:
-        raise WrongRequest(f"{file.name}: its steps cannot be made again: {crash.structure.unknown or 'it has none'}")
+        others = crash_file.other_ranks(file, min(crash.structure.ranks, crash_answers.MOST_RANKS))
+        hint = "".join(f"; {each.name} beside it is of rank {rank}" for rank, each in others.items())
+        why = crash.structure.unknown or "it has none"
+        raise WrongRequest(f"{file.name}: its steps cannot be made again: {why}{hint}")
     return crash
 
 

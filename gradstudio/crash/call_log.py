@@ -21,6 +21,8 @@ _GRADIENT: Any = Tensor.grad  # is inspected by whatever clears it
 _FILES = [os.path.abspath(str(each.__file__)) for each in (torch, gradstudio)]
 _NOT_OWN = tuple([os.path.join(os.path.dirname(file), "") for file in _FILES])
 _DRAWS = {"rand_like", "randn_like", "randint_like", "normal"}  # whose values receive no gradient
+_COMPILED = "CompiledFunction"  # torch's own, around a compiled model
+_CUTS = {"detach"}  # whose result is like one from outside, if it takes what was computed elsewhere
 _WRITES = {"__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__", "__ipow__"}
 
 
@@ -53,10 +55,16 @@ class Outside(NamedTuple):
     tensor: Tensor
     version: int
     of: Tensor
+    version_of_original: int
 
     @property
     def is_unchanged(self) -> bool:
         return version_of(self.tensor) == self.version
+
+    @property
+    def is_of_before(self) -> bool:
+        """Whether it is a copy of a weight that has been updated since."""
+        return self.tensor is not self.of and self.of.requires_grad and version_of(self.of) != self.version_of_original
 
 
 class CallLog(TorchFunctionMode):
@@ -104,7 +112,9 @@ class CallLog(TorchFunctionMode):
             raise
         name = getattr(func, "__name__", "")
         if isinstance(result, Tensor | tuple | list) and (given := list(tensors_in(result))):
-            if (
+            if name in _CUTS and self._is_of_another(args):
+                self.ref(given[0])
+            elif (
                 name in _DRAWS
                 or name.startswith("new_")
                 or not (_has_tensor(args) or _has_tensor(tuple(named.values())))
@@ -116,6 +126,10 @@ class CallLog(TorchFunctionMode):
         elif name in _WRITES:
             self._note(func, args, named, (), before)
         return result
+
+    def _is_of_another(self, args: Any) -> bool:
+        """Return whether the first argument was computed where it is not observed, as by another model."""
+        return isinstance(args[0], Tensor) and args[0].grad_fn is not None and self.place_of(args[0]) is None
 
     def _note(self, func: Any, args: Any, named: Any, result: Any, before: Tensor | None) -> None:
         if len(self.events) >= self.most:
@@ -157,6 +171,8 @@ class CallLog(TorchFunctionMode):
         if (place := self.place_of(tensor)) is not None:
             return Ref(True, place)
         place = self._places.get(id(tensor))
+        if place is not None and self.outside[place].is_of_before:
+            place = None
         if place is None:
             place = self._places[id(tensor)] = len(self.outside)
             if tensor.requires_grad:
@@ -164,14 +180,16 @@ class CallLog(TorchFunctionMode):
             else:
                 copied = copy or self.copies or tensor.numel() == 1
             kept = tensor.detach().clone() if copied else tensor
-            self.outside.append(Outside(kept, version_of(kept), tensor))  # kept alive, so that its id stays unique
+            # `of` is kept alive, so that its id stays unique
+            self.outside.append(Outside(kept, version_of(kept), tensor, version_of(tensor)))
         return Ref(False, place)
 
     def note_derivative(self, tensor: Tensor) -> None:
         """Record the autograd function with which the script itself defines the derivative of a tensor, if it does: the
         call log cannot show it."""
         if isinstance(tensor.grad_fn, BackwardCFunction):
-            self.own_derivative = type(tensor.grad_fn).__name__.removesuffix("Backward")
+            name = type(tensor.grad_fn).__name__.removesuffix("Backward")
+            self.own_derivative = self.own_derivative if name == _COMPILED else name
 
     def _swapped(self, value: Any) -> Any:
         if isinstance(value, Tensor):

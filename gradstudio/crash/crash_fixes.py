@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -37,7 +38,8 @@ _GUARDS: dict[str, tuple[str, float, str]] = {
     "__rtruediv__": ("plus", 1e-8, "a / (b + 1e-8)"),
     **dict.fromkeys(("norm", "vector_norm"), ("plus", 1e-8, "(x + 1e-8).norm()")),
     **dict.fromkeys(("softmax", "log_softmax"), ("least", -1e4, "torch.softmax(x.clamp_min(-1e4), …)")),
-    "pow": ("least", 1e-8, "x.clamp_min(1e-8) ** y"),
+    **dict.fromkeys(("pow", "__pow__"), ("least", 1e-8, "x.clamp_min(1e-8) ** y")),
+    "log1p": ("least", -1 + 1e-6, "torch.log1p(x.clamp_min(-1 + 1e-6))"),
     "atanh": ("both", 1 - 1e-6, "torch.atanh(x.clamp(-1 + 1e-6, 1 - 1e-6))"),
     **dict.fromkeys(("acos", "asin", "arccos", "arcsin"), ("both", 1 - 1e-6, "x.clamp(-1 + 1e-6, 1 - 1e-6)")),
 }
@@ -61,7 +63,7 @@ class Trial:
 
     @property
     def holds(self) -> bool:
-        return self.is_finite and self.learns
+        return self.is_finite and self.learns and self.updates > 0
 
     @property
     def words(self) -> str:
@@ -70,6 +72,8 @@ class Trial:
             return f"{name}: failed, {self.fault}"
         if self.broke_at is not None:
             return f"{name}: not finite at update {self.broke_at + 1:,}"
+        if not self.updates:
+            return f"{name}: no recorded batch is left to try it on"
         size = f", updates of {number(self.update)} of the weights" if math.isfinite(self.update) else ""
         how = "holds for" if self.learns else "finite, but its loss rises in"
         return f"{name}: {how} {plural(self.updates, 'update', 'updates')}, loss {number(self.loss)}{size}"
@@ -97,15 +101,17 @@ class Tried(NamedTuple):
         return told + ("" if held else ": the harm was done before the recorded steps, or in the data")
 
 
-def tried(recorded: Recorded, device: str = "cpu") -> Tried:
-    """Try every applicable fix."""
+def tried(recorded: Recorded, device: str = "cpu", seconds: float = math.inf) -> Tried:
+    """Try every applicable fix. TimeoutError if that takes more `seconds`."""
+    end = time.monotonic() + seconds
     training = Training(recorded, device)
     born = replay_steps(training)
     unchanged = _trial(recorded, device, NO_CHANGE)
-    trials = [
-        _with_more_guards(recorded, device, _trial(recorded, device, each))
-        for each in candidates(recorded.structure, born)
-    ]
+    trials: list[Trial] = []
+    for each in candidates(recorded.structure, born):
+        if time.monotonic() > end:
+            raise TimeoutError
+        trials.append(_with_more_guards(recorded, device, _trial(recorded, device, each)))
     best = min((each.loss for each in trials if each.holds), default=math.nan)
 
     def place(item: tuple[int, Trial]) -> tuple[Any, ...]:

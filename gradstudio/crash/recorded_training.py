@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Callable
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -220,6 +221,9 @@ class Training:
         )
         self.at = made
 
+    def _loss_of_last_pass(self, step: RecordedStep) -> float:
+        return self.passes(step.model_copy(update={"passes": step.passes[-1:]}))[0]
+
     def _outside(self, given: RecordedPass, name: str) -> Tensor:
         """Return a weight, or a tensor of the batch."""
         if name.startswith("w:"):
@@ -245,7 +249,7 @@ class Training:
         taken = set(kind.__init__.__code__.co_varnames)
         made: Any = kind
         optimizer = made([{k: v for k, v in group.items() if k == "params" or k in taken} for group in groups])
-        for name, kept in each.state.items():
+        for name, kept in each.state.items() if kind is not torch.optim.LBFGS else ():  # whose lists are not recorded
             weight = self._weight(name)
             optimizer.state[weight] = {key: self._state_of(key, value, groups) for key, value in kept.items()}
         return optimizer
@@ -276,7 +280,10 @@ class Training:
                 group.update({name: value for name, value in change.values.items() if name in group})
                 if "lr" in group:
                     group["lr"] = group["lr"] * change.rate
-            optimizer.step()
+            if isinstance(optimizer, torch.optim.LBFGS):
+                optimizer.step(partial(self._loss_of_last_pass, step))
+            else:
+                optimizer.step()
 
 
 def _norm(tensors: list[Tensor]) -> float:

@@ -251,6 +251,8 @@ class Observers:
                 self._use(observer)
                 if not self._in_pass and not self.may_join(observer, alone=True):
                     self.join()
+                for each in self._of_this_thread():
+                    each.recorder.resume()
             self._sink.after_step(observer, optimizer)
 
     def _use(self, observer: Observer) -> None:

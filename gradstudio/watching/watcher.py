@@ -31,7 +31,6 @@ from gradstudio.watching.births.skipped_batches import SkippedBatch
 from gradstudio.watching.hooks.guard import Stop, guarded, say
 from gradstudio.watching.hooks.rank_place import here
 from gradstudio.watching.hooks.torch_hooks import Hooks
-from gradstudio.watching.measuring.parted_parameters import are_sharded
 from gradstudio.watching.observers import Observers
 from gradstudio.watching.ranks.joined_run import Sender
 from gradstudio.watching.ranks.party import Party
@@ -214,13 +213,15 @@ class Watcher:
         except Exception as fault:  # from the user's objects, or from the disk
             say(f"no crash file was written: {' '.join(str(fault).split())[:200] or type(fault).__name__}")
             return False
+        if written is None:
+            return False
         watched_run.crash, watched_run.crash_unknown = path, written.unknown
         watched_run.crash_kinds |= {kind} - {ASKED}
         return True
 
     def _write_due(self, watched_run: WatchedRun) -> None:
         due, watched_run.crash_due = watched_run.crash_due, None
-        if due is not None and self._crash(watched_run, *due):
+        if due is not None and (self._crash(watched_run, *due) or due[1] in watched_run.crash_kinds):
             say(watched_run.crash_line)
 
     def record(self, run: WatchedRun) -> None:
@@ -311,8 +312,6 @@ class Watcher:
                 watched_run.joined = self._party.join(watched_run, place, watched_run.observer.share(place.ranks))
             if watched_run.is_recorded:
                 self._keep(watched_run)
-            elif not are_sharded(watched_run.observer.parameters.as_given):
-                watched_run.observer.recorder.close()  # rank 0 writes a crash file of the same weights
         if watched_run.joined is None:
             return watched_run.take(measured_step)
         watched_run.joined.take(measured_step)

@@ -117,11 +117,13 @@ def test_the_rank_that_brought_a_nan_is_named_with_its_birth(trained: Trained, t
     assert "At step 2 the loss of rank 1 was NaN, and that of rank 0 was" in first.evidence and born in first.evidence
 
 
-def test_rank_0_alone_writes_a_crash_file_and_says_why_no_step_can_be_made_again(trained: Trained) -> None:
+def test_the_rank_whose_batch_broke_writes_a_crash_file_of_that_step(trained: Trained) -> None:
     of_runs = {path.stem.rpartition("-")[0]: path for path in trained.crashes if ".rank" not in path.name}
     assert set(of_runs) <= {run.id for run in trained.runs.values()}
-    made = crash_file.read(of_runs[trained.runs["nan"].id]).structure
-    assert made.unknown == "the gradient of a step is that of several ranks" and made.weights
+    path = of_runs[trained.runs["nan"].id]
+    assert "the batch of another rank gave it" in crash_file.read(path).structure.unknown
+    made = crash_file.read(path.with_name(f"{path.stem}.rank1.crash")).structure
+    assert not made.unknown and len(made.steps) == 1 and made.born is not None and made.born.step == 2
 
 
 @of_parts
@@ -133,7 +135,7 @@ def test_each_rank_writes_its_part_of_the_weights_beside_that_of_rank_0(trained:
     stored = [each.tensors["weight first.weight"] for each in of_ranks]
     assert sum(each.shape[0] for each in stored) == 12 and of_ranks[1].structure.whole["first.weight"] == [12, 6]
     assert ("rank", "1 of 3, its part of 4 weights; beside it: 0 and 2") in contents(of_ranks[1])
-    assert "several ranks" in of_ranks[1].structure.unknown
+    assert "takes all ranks" in of_ranks[1].structure.unknown
     assert crash_file.latest_of(files[0].parents[1] / "runs.db", run) == files[0]
     assert "no crash file can be written" not in trained.said
 

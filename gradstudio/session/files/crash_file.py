@@ -192,11 +192,11 @@ def path_of(library: Path, run: str, step: int, rank: int = 0) -> Path:
     return library.parent / "crashes" / f"{run}-{step}{f'.rank{rank}' if rank else ''}.crash"
 
 
-def other_ranks(path: Path, ranks: int) -> list[int]:
-    """Return the ranks whose files of the same step are next to this one."""
+def other_ranks(path: Path, ranks: int) -> dict[int, Path]:
+    """Return the files of the same step that other ranks have written next to this one, by rank."""
     stem = path.stem.partition(".rank")[0]
     names = {rank: path.with_name(f"{stem}{f'.rank{rank}' if rank else ''}.crash") for rank in range(ranks)}
-    return [rank for rank, each in names.items() if each != path and each.exists()]
+    return {rank: each for rank, each in names.items() if each != path and each.exists()}
 
 
 def latest_of(library: Path, run: str) -> Path | None:

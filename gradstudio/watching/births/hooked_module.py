@@ -22,6 +22,13 @@ from gradstudio.watching.births.pass_state import PassStates
 _AROUND = {"OptimizedModule": "_orig_mod", "DistributedDataParallel": "module"}
 
 
+def without_wrappers(module: nn.Module) -> nn.Module:
+    """Return a module without the wrappers of torch.compile and DistributedDataParallel."""
+    while type(module).__name__ in _AROUND:
+        module = getattr(module, _AROUND[type(module).__name__])
+    return module
+
+
 class HookedModule:
     """Reports each pass of a module. `states` records the state before a pass."""
 
@@ -45,9 +52,7 @@ class HookedModule:
         module = self._module()
         if module is None:
             raise ProvenanceUnknown("the model is gone")
-        while type(module).__name__ in _AROUND:
-            module = getattr(module, _AROUND[type(module).__name__])
-        return module
+        return without_wrappers(module)
 
     def attach(self) -> None:
         """Install the hooks on the module, unless they are there. A module compiled by torch.jit accepts none."""

@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from functools import cache, wraps
 from typing import Any, NamedTuple
@@ -87,11 +88,16 @@ _NONE = id(None)
 _backends: dict[int, Any] = {_NONE: None}  # of torch's compiler: it has others too once something is to be compiled
 
 
-def leave_uncompiled(*_: Any, **__: Any) -> None:
+_compiled: list[Callable[[], Any]] = []  # what the script has compiled, by weak reference
+
+
+def leave_uncompiled(model: Any = None, *_: Any, **__: Any) -> None:
     """Exclude all guarded code from torch's compiler: a script is about to compile something, perhaps a whole step.
     This imports the compiler, so it waits for a script that compiles."""
     global _compiles
     _compiles = True
+    model = getattr(model, "__self__", model)  # `model.compile()` compiles a method of it
+    _compiled.append(weakref.ref(model) if hasattr(model, "named_modules") else lambda: False)
     _load()
 
 
@@ -108,6 +114,12 @@ def leave_uncompiled_from_now_on() -> None:
 def may_be_compiled() -> bool:
     """Return whether the script may have compiled something."""
     return _compiles or not (len(_backends) == 1 and _NONE in _backends)
+
+
+def compiled_models() -> list[Any] | None:
+    """Return the models that the script has compiled; None if it may have compiled other code."""
+    compiled = [model for each in _compiled if (model := each()) is not None]
+    return None if False in compiled or (may_be_compiled() and not _compiled) else compiled
 
 
 def _load() -> None:

@@ -29,12 +29,14 @@ from gradstudio.session.files.crash_file import (
     Structure,
     TensorToWrite,
 )
-from gradstudio.watching.hooks.guard import may_be_compiled, replaying
+from gradstudio.watching.births.hooked_module import without_wrappers
+from gradstudio.watching.births.replay import needs_other_ranks
+from gradstudio.watching.hooks.guard import replaying
 from gradstudio.watching.hooks.rank_place import here
 from gradstudio.watching.measuring.parted_parameters import are_sharded, local_part
 from gradstudio.watching.recorder.kept_state import KeptState, KeptStep
 from gradstudio.watching.recorder.program_maker import ProgramMaker, temporary_weights, unheard
-from gradstudio.watching.recorder.recorder import Recorder
+from gradstudio.watching.recorder.recorder import Recorder, is_eager_beside
 
 _DTYPES = {dtype: name for name, dtype in training.DTYPES.items()}
 _FOLDERS = re.compile(r"(?:[A-Za-z]:)?[/\\\\](?:[^\s'\":/\\\\]+[/\\\\])+")
@@ -51,14 +53,20 @@ class CrashWriter:
         self._of_id: dict[int, str] = {}
         self._names: dict[int, str] = {}  # of weights and buffers, by id
 
-    def write(self, path: Path, reason: str, run: str, script: Path | None) -> Structure:
-        """Write the file. OSError on failure."""
-        state = self._recorder.states[0]
-        structure = self._structure(state, reason, run, script)
+    def write(self, path: Path, reason: str, run: str, script: Path | None) -> Structure | None:
+        """Write the file; None if that of rank 0 has all that this rank knows. OSError on failure."""
+        first, *others = self._recorder.usable_states
+        state, structure = first, self._structure(first, reason, run, script)
+        if structure.unknown and others:
+            self._tensors, self._of_id, self._names = {}, {}, {}
+            state = others[0]
+            structure = self._structure(state, reason, run, script)
         tensors = [_tensor_to_write(name, tensor) for name, tensor in self._tensors.items()]
         if (place := here()) is not None:
             structure.rank, structure.ranks = place.rank, place.ranks
             structure.whole = {self._names[id(each)]: list(each.shape) for each in state.weights if are_sharded([each])}
+            if place.rank and structure.unknown and not structure.whole:
+                return None
         structure.reason, structure.unknown = (_FOLDERS.sub("", each) for each in (structure.reason, structure.unknown))
         crash_file.write(path, structure, tensors)
         return structure
@@ -84,23 +92,27 @@ class CrashWriter:
                     temporary_weights(state.weights, state.copies_of_weights),
                     training.preserve_random_state(),
                 ):
-                    for step in state.steps:
+                    for step in state.steps if here() is None else state.steps[:1]:
                         structure.steps.append(self._step(step, structure))
         except (CannotTell, ProvenanceUnknown, torch.OutOfMemoryError, RuntimeError, ValueError) as fault:
             structure.unknown = unheard(fault)[:1000]
         if not structure.unknown:
             structure.born = self._replay_steps(structure)
         if structure.born is not None and (step := _other_step(structure, structure.born)) is not None:
-            what = "is finite" if structure.born.phase == "none" else f"breaks at step {step:,} already"
-            structure.unknown = f"made again it {what}: the model depends on something that is not in the file"
+            is_finite = structure.born.phase == "none"
+            what = "is finite" if is_finite else f"breaks at step {step:,} already"
+            why = "the model depends on something that is not in the file"
+            if is_finite and here() is not None:
+                why = "the batch of another rank gave it, and the file of that rank has it"
+            structure.unknown = f"made again it {what}: {why}"
         return structure
 
     def _why_not(self) -> str:
         """Return why no program can be made; "" if one can."""
-        if may_be_compiled():
-            return "the script compiles code, in which no call is heard"
-        if here() is not None:
-            return "the gradient of a step is that of several ranks"
+        if not is_eager_beside([without_wrappers(each) for each in self._models]):
+            return "the script compiles more than a whole model, and in that code no call is heard"
+        if any(map(needs_other_ranks, self._models)):
+            return "a pass of the model takes all ranks"
         return ""
 
     def _replay_steps(self, structure: Structure) -> RecordedBirth | None:

@@ -121,7 +121,7 @@ class ProgramMaker:
         tensor = outside.of
         if (name := self._names.get(id(tensor))) is not None:
             return f"w:{name}"
-        if (key := known.get(id(tensor), self._outsides.get(id(tensor)))) is not None:
+        if (key := known.get(id(tensor), self._outsides.get(id(outside.tensor)))) is not None:
             return key
         if tensor.grad_fn is not None:
             raise CannotTell("something was computed for the step before the forward pass, or where it is not heard")
@@ -129,7 +129,7 @@ class ProgramMaker:
             raise CannotTell("the loss takes a weight that belongs to no model")
         if not outside.is_unchanged:
             raise CannotTell("the script has written into a tensor of the batch since; from now on it is copied")
-        name = self._outsides[id(tensor)] = f"i:{len(self._outsides)}"
+        name = self._outsides[id(outside.tensor)] = f"i:{len(self._outsides)}"
         self.tensors[name] = outside.tensor
         return name
 

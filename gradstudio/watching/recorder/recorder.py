@@ -14,7 +14,8 @@ from torch.optim import Optimizer
 from gradstudio.core.text import number
 from gradstudio.crash.call_log import CallLog
 from gradstudio.engine.torch_internals import function_modes
-from gradstudio.watching.hooks.guard import may_be_compiled, say_once
+from gradstudio.watching.births.hooked_module import without_wrappers
+from gradstudio.watching.hooks.guard import compiled_models, may_be_compiled, say_once
 from gradstudio.watching.hooks.rank_place import here
 from gradstudio.watching.hooks.torch_hooks import Roots
 from gradstudio.watching.measuring.parted_parameters import are_sharded
@@ -60,11 +61,13 @@ class Recorder:
         self.why_off = "" if steps else "record = 0"
         self._passes: list[KeptBackward] = []
         self._log: CallLog | None = None
+        self._was_passed_by = False  # whether a backward pass of another training came since its forward pass
         self._on: CallLog | None = None  # the log that is on torch's stack
         self._taken: dict[int, tuple[Any, Any]] = {}
         self._ids: tuple[int, ...] = ()  # of the weights
         self._own: frozenset[int] | None = None  # the same
         self._is_sharded = False  # whether this rank has only a part of the weights
+        self._at_break: KeptState | None = None  # before the first broken update, if the latest one is broken
         self._copies = False  # whether batches are copied, because the script overwrites them
 
     # ---- passes
@@ -75,8 +78,13 @@ class Recorder:
         if self.is_off:
             return
         self.take_off()
-        if self._log is None or sum(isinstance(each, PassEvent) for each in self._log.events) >= MOST_PASSES:
+        if (
+            self._log is None
+            or self._was_passed_by
+            or sum(isinstance(each, PassEvent) for each in self._log.events) >= MOST_PASSES
+        ):
             self._log = CallLog(most=MOST_LOSS_CALLS, copies=self._copies, own=self._own)
+            self._was_passed_by = False
         self._taken = {id(kept): (kept, tuple([self._log.ref(tensor) for tensor, _ in kept.taken]))}
 
     @_carefully
@@ -86,10 +94,7 @@ class Recorder:
         if self.is_off or self._log is None or taken is None:
             return
         self._log.events.append(PassEvent(_model_of(kept), taken, tuple([self._log.give(each) for each in outputs])))
-        stack = None if may_be_compiled() else function_modes.stack()
-        if stack is not None:
-            stack.put(self._log)
-            self._on = self._log
+        self._put_on(self._log)
 
     @_carefully
     def before_backward(self, roots: Roots) -> None:
@@ -109,13 +114,28 @@ class Recorder:
 
     def after_backward(self, *, trains: bool) -> None:
         """The backward pass has ended; `trains` is whether it concerned the training recorded here."""
+        log, self._log = self._log, None
         if self._passes and not trains:
             self._passes.pop()
-        self._log = None
+            if log is not None and len(log.events) < log.most:  # the loss of this training may be yet to come
+                log.is_full, self._log, self._was_passed_by = False, log, True
+                self.resume()
+
+    def resume(self) -> None:
+        """Observe the loss code again after a backward pass or a step of another training."""
+        if self._log is not None and self._was_passed_by and self._on is None:
+            self._put_on(self._log)
 
     def restart(self) -> None:
         """The script has discarded the gradients."""
         self._passes = []
+
+    def _put_on(self, log: CallLog) -> None:
+        """Observe the calls of the loss code."""
+        models = [each.kept.of.inner for each in log.events if isinstance(each, PassEvent)]
+        if is_eager_beside(models) and (stack := function_modes.stack()) is not None:
+            stack.put(log)
+            self._on = log
 
     def take_off(self) -> None:
         """Stop observing calls, until the next forward pass."""
@@ -146,12 +166,28 @@ class Recorder:
             self._take(step.number, weights, optimizers)
         for each in self.states:
             each.steps.append(step)
+        if healthy:
+            self._at_break = None
+        elif self._at_break is None and self._size * (len(self.states) + 1) <= self._limit(weights):
+            self._at_break = KeptState()
+            self._at_break.take(step.number, weights, optimizers, parted=self._is_sharded)
+            self._at_break.steps = [step]
+
+    @property
+    def usable_states(self) -> list[KeptState]:
+        """The states to replay from: the oldest one, and that of the first broken step, before which no update has to
+        be replayed. The update of several ranks cannot be."""
+        if not self.states or here() is None:
+            return [*self.states[:1], *([self._at_break] if self._at_break is not None else [])]
+        return [self.states[-1] if self._at_break is None else self._at_break]
+
+    def _limit(self, weights: Sequence[Tensor]) -> int:
+        return free_memory(weights[0].device) if self._budget is None else self._budget
 
     def _take(self, number: int, weights: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> None:
         if (ids := tuple(map(id, weights))) != self._ids:
             self._ids, self._own, self._is_sharded = ids, frozenset(ids), are_sharded(weights)
-        device = weights[0].device
-        budget = free_memory(device) if self._budget is None else self._budget
+        budget = self._limit(weights)
         sized = len(weights), *[len(each.state) for each in optimizers]
         if sized != self._sized:
             self._sized, self._size = sized, state_bytes(weights, optimizers)
@@ -178,15 +214,15 @@ class Recorder:
 
     def turn_off(self, why: str) -> None:
         """Stop recording."""
-        self.take_off()
-        self.is_off, self.why_off, self.states, self._log, self._passes = True, why, [], None, []
+        self.close()
+        self.why_off = why
         if (place := here()) is None or place.rank == 0:
             say_once(f"no crash file can be written: {why}")
 
     def close(self) -> None:
         """Release everything."""
         self.take_off()
-        self.is_off, self.states, self._log, self._passes = True, [], None, []
+        self.is_off, self.states, self._at_break, self._log, self._passes = True, [], None, None, []
 
     def raised(self) -> bool:
         """The script has ended with an exception. Return whether a call of torch has raised it; the calls before it
@@ -199,10 +235,21 @@ class Recorder:
         last = log.events[-1] if log.events else None
         if last is None or (last.gave if isinstance(last, PassEvent) else last.gives) is not None:
             return False
-        step = KeptStep(latest.number + 1, [*self._passes, KeptBackward(log, -1, 1.0)], latest.groups)
+        step, self._at_break = (
+            KeptStep(latest.number + 1, [*self._passes, KeptBackward(log, -1, 1.0)], latest.groups),
+            None,
+        )
         for each in self.states:
             each.steps.append(step)
         return True
+
+
+def is_eager_beside(models: Sequence[Any]) -> bool:
+    """Return whether the script compiles nothing but these models, each as a whole: its loss code can be observed."""
+    if not may_be_compiled():
+        return True
+    compiled = compiled_models()
+    return compiled is not None and all(any(without_wrappers(each) is one for one in models) for each in compiled)
 
 
 def _plain(group: dict[str, Any]) -> dict[str, Any]:

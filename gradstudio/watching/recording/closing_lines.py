@@ -9,12 +9,18 @@ from pathlib import Path
 from gradstudio.core import files
 from gradstudio.core.diagnosis.finding import RANK
 from gradstudio.core.text import one_line, plural
+from gradstudio.crash import recorded_training
+from gradstudio.crash.crash_fixes import tried
+from gradstudio.session.files import crash_file
 from gradstudio.session.record.ranked_findings import ranked_findings
 from gradstudio.session.words.outcome_words import OUTCOMES
 from gradstudio.watching.births.loss_code import OF_ANOTHER
-from gradstudio.watching.hooks.guard import say
+from gradstudio.watching.hooks.guard import replaying, say
+from gradstudio.watching.hooks.rank_place import here
 from gradstudio.watching.recording.watched_run import WatchedRun
 
+SECONDS_FOR_FIXES = 2.0  # at the end of a script
+MOST_FIXES = 3  # that are named
 MOST_TOLD = 10  # number of runs: a script may make one for each of a thousand tasks
 
 
@@ -65,5 +71,26 @@ def _tell_of(training: WatchedRun) -> None:
         say(f"  {finding.severity}: {finding.title}, {finding.when}. {finding.evidence}")
         if finding.remedies and OF_ANOTHER not in training.unknown:  # whose run has the remedy for that one
             say(f"  try: {finding.remedies[0]}")
-    if training.crash is not None and not training.crash_unknown:
-        say(f"  `gradstudio crash fixes {shlex.quote(str(training.crash))}` tries fixes from before it on")
+    if (path := _replayable(training)) is not None:
+        say(f"  {_told_of_fixes(path)}`gradstudio crash fixes {shlex.quote(str(path))}` tries fixes from before it on")
+
+
+def _replayable(training: WatchedRun) -> Path | None:
+    """Return the crash file of a run whose steps can be replayed, of any rank; None if there is none."""
+    path = training.crash
+    if path is None or not training.crash_unknown:
+        return path
+    place = here()
+    return next(iter(crash_file.other_ranks(path, place.ranks).values()), None) if place is not None else None
+
+
+def _told_of_fixes(path: Path) -> str:
+    """Try the fixes if that is quick, and return how many hold, and the best ones."""
+    try:
+        with replaying():
+            recorded = recorded_training.recorded(crash_file.read(path), trusted=True)
+            result = tried(recorded, recorded_training.device_here(recorded.structure.device), SECONDS_FOR_FIXES)
+    except Exception:  # from torch, or there is no time
+        return ""
+    held = [each.change.name for each in result.trials if each.holds]
+    return f"{result.words}: {', '.join(held[:MOST_FIXES])}; " if held else f"{result.words}; "
