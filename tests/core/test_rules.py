@@ -255,6 +255,16 @@ def test_clipping_says_nothing_of_steps_without_a_finite_norm(norm: float) -> No
     assert finding.evidence.endswith("was 0.25.") and (finding.first_step, finding.last_step) == (27, 27)
 
 
+def test_attention_that_collapses_after_a_rate_was_raised_gets_the_rate_before_it() -> None:
+    made = attending(rows(STANDING), 500.0, 0.02)
+    made = [replace(each, lr=0.002 if each.step < 40 else 0.07) for each in made]
+    made = [
+        replace(each, attention_logit=1.0) if each.step < 60 and each.step % LOOK_EVERY == 0 else each for each in made
+    ]
+    found = diagnose(made)["attention_collapse"]
+    assert found.remedies[0] == "optimizer.lr=0.002" and "from 0.002 to 0.07 at step 40" in found.evidence
+
+
 def test_nonfinite_loss_at_the_first_step() -> None:
     finding = diagnose([row(0, math.inf, math.nan)])["nonfinite_loss"]
     assert finding.first_step == 0 and "before any update" in finding.evidence and not finding.remedies

@@ -10,6 +10,7 @@ from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.diagnosis.suggested_rate import lower
 from gradstudio.core.history import History
+from gradstudio.core.rules.rate_raised import RateRaised
 from gradstudio.core.text import number, percent
 
 
@@ -47,13 +48,21 @@ class AttentionCollapse(Looking):
             return
         if not len(steps):
             return
-        rate = history.value("lr", 0)
+        rates = history.column("lr", 0, max(self._first, 1))
+        raised = np.flatnonzero(rates[1:] > RateRaised.times * rates[:-1]) + 1
+        raised = raised[raised >= RateRaised.least]
+        before = rates[raised[-1] - 1] if len(raised) else 0.0
+        rise, rate = "", lower(history, rates[0])[:1]
+        if before:
+            rate = (f"optimizer.lr={before:.3g}",)
+            after = number(rates[raised[-1]])
+            rise = f" The learning rate rose from {number(before)} to {after} at step {raised[-1]:,}, before that."
         self.tell(
             history, "critical" if state.failing else "warning", "Attention has collapsed",
             f"At step {steps[-1]:,} the largest logit of an attention is {number(logits[-1])}, and the sharpest has "
-            f"{percent(entropies[-1])} of the entropy that it can have.",
+            f"{percent(entropies[-1])} of the entropy that it can have.{rise}",
             "The softmax of such logits is 1 for one time step and 0 for all others, and its slope is 0 there: the "
             "queries and keys get hardly any gradient, and stay as they are. Updates that were too large made them "
             "grow.",
-            (*lower(history, rate)[:1], "model.qk_norm=true"), first=self._first,
+            (*rate, "model.qk_norm=true"), first=self._first,
         )  # fmt: skip
