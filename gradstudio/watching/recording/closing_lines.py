@@ -16,7 +16,6 @@ from gradstudio.session.record.ranked_findings import ranked_findings
 from gradstudio.session.words.outcome_words import OUTCOMES
 from gradstudio.watching.births.loss_code import OF_ANOTHER
 from gradstudio.watching.hooks.guard import replaying, say
-from gradstudio.watching.hooks.rank_place import here
 from gradstudio.watching.recording.watched_run import WatchedRun
 
 SECONDS_FOR_FIXES = 2.0  # at the end of a script
@@ -80,8 +79,11 @@ def _replayable(training: WatchedRun) -> Path | None:
     path = training.crash
     if path is None or not training.crash_unknown:
         return path
-    place = here()
-    return next(iter(crash_file.other_ranks(path, place.ranks).values()), None) if place is not None else None
+    try:
+        ranks = crash_file.read(path).structure.ranks  # the group of processes is gone at the end
+    except crash_file.CrashFileError:
+        return None
+    return next(iter(crash_file.other_ranks(path, ranks).values()), None)
 
 
 def _told_of_fixes(path: Path) -> str:
