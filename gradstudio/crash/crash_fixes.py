@@ -212,12 +212,13 @@ def _before(structure: Structure, born: RecordedBirth) -> Iterator[Change]:
         if call is None or (call.do, call.line, call.module) != (born.do, born.line, born.module):
             continue
         makers = {number: each for each in calls[: born.call] for number in written_by(each)}
-        taken = call.given[danger == "divisor" :]
+        taken = [*call.given, *call.named.values()][danger == "divisor" :]
         maker = makers.get(number_of(taken[0])) if taken else None
         for _ in calls:  # at most
             if maker is None or not (maker.kind in SAME_ENTRIES or maker.kind in _KEEP_MASK):
                 break
-            maker = makers.get(number_of(maker.given[0]))
+            taken = [*maker.given, *maker.named.values()]
+            maker = makers.get(number_of(taken[0])) if taken else None
         if maker is None:
             return
         where = f"{maker.line or 'module ' + maker.module}: "

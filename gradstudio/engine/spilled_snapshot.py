@@ -57,7 +57,11 @@ class SpilledSnapshot:
         return Snapshot(**_replace_kind(self._content, _TensorOnDisk, self._read))
 
     def _move(self) -> None:
-        moved = _replace_kind(self._content, Tensor, self._write)
+        try:
+            moved = _replace_kind(self._content, Tensor, self._write)
+        except Exception:  # such as an error of the device, which whoever reads the tensors gets too
+            self.on_disk = False
+            return
         self.on_disk = not self._file.problem
         if self.on_disk:
             self._content = moved

@@ -46,6 +46,8 @@ def clipping(history: History, step: int) -> str:
         return "Clipping shortened this gradient and kept its direction."
     if kind not in _SHORTENED:  # a script clipped by itself, in a way that was not observed
         return "This gradient was shortened before the optimizer got it."
+    if cosine >= _SAME_DIRECTION:  # for example the one network that there is
+        return "Clipping shortened this gradient and kept its direction."
     turned = f": its cosine with the true gradient is {number(cosine)}" if math.isfinite(cosine) else ""
     return f"{_SHORTENED[kind]}, which changes the direction of the whole gradient{turned}."
 

@@ -29,9 +29,9 @@ class EntropyCollapse(Looking):
             self.soften(badly and sure)
             return
         self.tell(
-            history, "critical" if state.failing else "warning", "The policy is sure, and wrong",
+            history, "critical" if state.failing else "warning", "The policy is sure too soon",
             f"In the {len(steps)} steps up to step {steps[-1]:,} its mean entropy is {percent(entropies.mean())} of "
-            f"the most that it can be, and {percent(state.accuracy)} of what it does is right.",
+            f"the most that it can be, and its accuracy is {percent(state.accuracy)}.",
             "An action that is hardly ever drawn is hardly ever paid for, so that the policy cannot find out that it "
             "would be better. It has stopped trying.",
             ("loss.entropy_bonus=0.1",),

@@ -75,7 +75,7 @@ class LossSpike(Looking):
         """Return whether the loss returned after its peak to its level before the first spike: a later failure of the
         run has another cause."""
         after = history.column("loss", self._episode.peak_step + 1, self._episode.peak_step + 1 + self.least)
-        return len(after) >= self.enough and median(after) <= self.back * self._calm
+        return len(after) >= self.enough and median(after) <= self._calm + (self.back - 1) * abs(self._calm)
 
     def _say(self, history: History, severity: Severity) -> None:
         """Report the highest loss and what followed it: the loss of a step is that of the weights before its update, so

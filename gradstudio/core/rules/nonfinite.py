@@ -16,8 +16,8 @@ from gradstudio.core.text import join_with_and, number, plural
 from gradstudio.core.unknown import is_known, known_mask
 
 _OF_LION = (
-    "Lion takes the sign, and torch's sign of NaN is 0: the weights stay finite. But its running mean keeps a NaN for "
-    "good, so no gradient moves these weights any more."
+    "Lion takes the sign, and torch's sign of NaN is 0: the weights stay finite. But its running mean keeps NaN and "
+    "Inf for good. Whatever their gradient, these weights rest, or move by the whole rate at every step."
 )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.history import History
@@ -28,7 +30,8 @@ class PolicyFarOff(Looking):
         steps, ratios = history.measurements("policy_ratio", self._seen)
         divergences = history.measurements("policy_kl", self._seen)[1]
         self._seen = len(history)
-        if len(steps) and ratios.max() > self.ratio and divergences.max() > self.divergence:
+        ratios, divergences = (values[~np.isnan(values)] for values in (ratios, divergences))
+        if len(ratios) and len(divergences) and ratios.max() > self.ratio and divergences.max() > self.divergence:
             _, ratio, divergence = self._far
             self._far = int(steps[-1]), max(ratio, float(ratios.max())), max(divergence, float(divergences.max()))
         step, ratio, divergence = self._far
@@ -41,6 +44,6 @@ class PolicyFarOff(Looking):
             f"Up to step {step:,} an action became {number(ratio)} times as probable as when it was drawn, and the KL "
             f"divergence from the policy that drew it reached {number(divergence)}.",
             "After the first pass over a batch its actions are those of an older policy. What they were worth says "
-            "little of one so far from it. The loss without a limit pays for going on all the same.",
+            "little of one so far from it. Where nothing limits the ratio, the loss pays for going on all the same.",
             ("loss.ratio_limit=0.1", "problem.passes=1"),
         )  # fmt: skip

@@ -44,11 +44,14 @@ class KeptRuns:
         self._writer: LibraryWriter | None = None
         self._last_contact = time.monotonic()
         self._alone = threading.Event()
+        self._prepared = False
+        self._writing = threading.Lock()  # by the watcher and by the main thread
 
     def prepare(self) -> None:
         """Get ready to outlive the other side; call this in the main thread."""
-        if self._runs:
+        if self._prepared:
             return
+        self._prepared = True
         if hasattr(signal, "SIGHUP"):
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
         with suppress(OSError, AttributeError):  # it leads a session already
@@ -88,12 +91,13 @@ class KeptRuns:
     def _write(self, *, everything: bool) -> None:
         """Write the training runs into the library here from now on. Unless `everything`, leave out runs that the other
         side may still write into this same library."""
-        writer = self._writer = self._writer or LibraryWriter(files.user_library())
-        for run, worker, snapshots in self._runs:
-            known = any(run is each for each in self._written)
-            if worker.is_alive() and not known and (everything or not self._is_written_by_other(run)):
-                self._written.append(run)
-                writer.follow(run, snapshots, worker.on_request, worker.show_waiting)
+        with self._writing:
+            writer = self._writer = self._writer or LibraryWriter(files.user_library())
+            for run, worker, snapshots in self._runs:
+                known = any(run is each for each in self._written)
+                if worker.is_alive() and not known and (everything or not self._is_written_by_other(run)):
+                    self._written.append(run)
+                    writer.follow(run, snapshots, worker.on_request, worker.show_waiting)
 
     def _is_written_by_other(self, run: Run) -> bool:
         path = files.user_library()

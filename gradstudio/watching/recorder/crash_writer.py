@@ -39,7 +39,7 @@ from gradstudio.watching.recorder.program_maker import ProgramMaker, temporary_w
 from gradstudio.watching.recorder.recorder import Recorder, is_eager_beside
 
 _DTYPES = {dtype: name for name, dtype in training.DTYPES.items()}
-_FOLDERS = re.compile(r"(?:[A-Za-z]:)?[/\\\\](?:[^\s'\":/\\\\]+[/\\\\])+")
+_FOLDERS = re.compile(r"(?:\b[A-Za-z]:|(?<![\w.~:/)\]]))[/\\\\](?:[^\s'\":/\\\\]+[/\\\\])+")
 _PLAIN = (int, float, bool, str, type(None))
 
 

@@ -60,7 +60,8 @@ def from_steps(name: str, steps: np.ndarray, values: np.ndarray, sort: bool = Fa
         return Curve(name, steps[order].astype(float), values[order])
     lost = values[~kept]
     broken = np.count_nonzero(~np.isfinite(lost))
-    note = f"steps go back: {plural(len(lost), 'point is', 'points are')} replaced by later ones"
+    how = "go back" if np.any(np.diff(steps) < 0) else "come again"
+    note = f"steps {how}: {plural(len(lost), 'point is', 'points are')} replaced by later ones"
     note += f", {broken:,} of them not finite" * bool(broken)
     return Curve(name, steps[kept].astype(float), values[kept], note)
 
