@@ -394,14 +394,6 @@ class Model(Section):
         "logits, which otherwise grow with the weights (Dehghani 2023).",
         live=False, when={"model.kind": ("transformer",)},
     )  # fmt: skip
-    qk_clip: float = knob(
-        0.0,
-        "Limit t on the attention logits of each head: where the largest logit s of a step is above it, the weights "
-        "and biases of the head's queries and keys are multiplied by sqrt(t / s) after the update (QK-clip, Kimi "
-        "K2, 2025, with t = 100). 0: off.",
-        live=False, ge=0, le=1e6, slider=(1.0, 1000.0), logarithmic=True,
-        when={"model.kind": ("transformer",), "model.qk_norm": (False,), "distributed.ranks": (1,)},
-    )  # fmt: skip
     residual: bool = knob(
         False,
         "Add each hidden layer's input to its output. A transformer always does.",
@@ -747,7 +739,6 @@ BROUGHT = frozenset(
         "model.kind", "model.depth", "model.width", "model.activation", "model.norm", "model.norm_position",
         "model.residual", "model.checkpointing", "problem.task", "problem.seq_len", "problem.scaling",
         "problem.input_scale", "loss.kind", "loss.eps", "loss.z_loss", "model.norm_momentum", "model.qk_norm",
-        "model.qk_clip",
         "model.residual_scaling", "model.parametrization", "model.base_width",
         "problem.label_noise", "problem.imbalance", "loss.class_weights", "problem.baseline",
         "optimizer.discriminator_factor", "loss.ratio_limit", "loss.kl_penalty", "loss.entropy_bonus",

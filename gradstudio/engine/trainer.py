@@ -15,7 +15,6 @@ from gradstudio.core.history import LOOK_EVERY, Row
 from gradstudio.core.loop_calls import Loop
 from gradstudio.engine import step_requests
 from gradstudio.engine.gauges.reached_parameters import ReachedParameters
-from gradstudio.engine.models.transformer import clip_logits
 from gradstudio.engine.step import loss_scale, optimizers, schedules, sharpness_aware, weight_format
 from gradstudio.engine.step.accumulation import UnclippedSum, remaining_micro_batches
 from gradstudio.engine.step.checks import NO_CHECKS, Checks, Requests
@@ -173,8 +172,6 @@ class Trainer(TrainerState):
         self.observer.call("step_without_scaler" if bare else "step")
         if not self.spike_policy.is_spike:
             self.optimizer.step() if bare else self.scaler.step(self.optimizer)
-            if self.experiment.applies("model.qk_clip"):
-                clip_logits(self.model)
             weight_format.keep(self._weights, precision.weights, self.experiment.run.seed, self.step)
         reading.change(self.before, flat.weights, flat.gradients)
         if mistakes.clip_after_step:

@@ -76,8 +76,6 @@ model.kind=cnn model.init=lsuv model.norm=batch model.activation=leaky_relu
 model.kind=cnn clipping.kind=agc clipping.agc_factor=0.1
 model.kind=transformer
 model.kind=transformer model.qk_norm=true clipping.kind=agc
-model.kind=transformer model.qk_clip=0.05 accumulation.steps=2 optimizer.kind=adamw optimizer.lr=0.1
-model.kind=transformer model.qk_clip=0.1 problem.task=characters precision.dtype=bf16 precision.weights=bf16
 clipping.on_spike=skip clipping.spike_deviations=5 run.steps=30 problem.outlier_every=22 optimizer.kind=adam schedule.kind=cosine schedule.total_steps=28
 clipping.on_spike=rewind run.steps=30 problem.outlier_every=22 optimizer.momentum=0.9 clipping.kind=norm optimizer.lr=0.01
 2:clipping.on_spike=rewind 27:clipping.on_spike=none run.steps=30 problem.outlier_every=13 problem.outlier_scale=100 optimizer.kind=rmsprop

@@ -107,8 +107,6 @@ class Attention(nn.Module):
     """Attention between time steps, by queries, keys and values. It has four heads if the width is divisible by
     four."""
 
-    largest: Tensor
-
     def __init__(self, knobs: Model, causal: bool) -> None:
         super().__init__()
         width = knobs.width
@@ -120,9 +118,6 @@ class Attention(nn.Module):
         )  # muP: query . key / width of a head, scaled so that it is / its root at the base width
         size = width // self.heads
         self.query_norm, self.key_norm = (nn.LayerNorm(size, bias=False) if knobs.qk_norm else None for _ in range(2))
-        self.limit = 0.0 if knobs.qk_norm else knobs.qk_clip
-        if self.limit:
-            self.register_buffer("largest", torch.zeros(self.heads), persistent=False)  # logit of each head in a step
 
     def forward(self, state: Tensor) -> Tensor:
         return self.output(self.attend(state))
@@ -130,25 +125,7 @@ class Attention(nn.Module):
     def attend(self, state: Tensor) -> Tensor:
         """Return softmax(query key' / sqrt(width of a head)) value, head by head, with the heads concatenated again."""
         query, key, value = self.heads_of(state)
-        if self.limit and self.training and torch.is_grad_enabled():
-            self._note_logits(query, key)
         return F.scaled_dot_product_attention(query, key, value, is_causal=self.causal).transpose(1, 2).flatten(2)
-
-    @torch.no_grad()
-    def _note_logits(self, query: Tensor, key: Tensor) -> None:
-        logits = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
-        seen = (logits.tril() if self.causal else logits).amax((0, 2, 3))
-        self.largest.copy_(torch.maximum(self.largest, seen.float()))
-
-    @torch.no_grad()
-    def clip_logits(self) -> None:
-        """Shrink queries and keys of the heads whose largest logit since the last call was above the limit."""
-        clipped = (self.largest > self.limit) & self.largest.isfinite()
-        factors = torch.where(clipped, self.limit / self.largest, 1.0).sqrt()
-        for part in (self.query, self.key):
-            part.weight.unflatten(0, (self.heads, -1)).mul_(factors[:, None, None])
-            part.bias.unflatten(0, (self.heads, -1)).mul_(factors[:, None])
-        self.largest.zero_()
 
     def heads_of(self, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values, each (batch, heads, time steps, width of a head)."""
@@ -180,13 +157,6 @@ class Expansion(nn.Module):
     def sums(self, state: Tensor) -> Iterator[Sum]:
         yield _sum(self.expand, state)
         yield _sum(self.contract, self.activation(self.expand(state)))
-
-
-def clip_logits(model: nn.Module) -> None:
-    """Bound the attention logits of the next step where a knob limits them: QK-clip (Kimi K2, 2025)."""
-    for part in model.modules():
-        if isinstance(part, Attention) and part.limit:
-            part.clip_logits()
 
 
 def _sum(linear: nn.Linear, inputs: Tensor) -> Sum:

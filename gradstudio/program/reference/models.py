@@ -163,8 +163,6 @@ if not plan.own and knobs.model_kind == "transformer":
             super().__init__()
             width = knobs.model_width
             self.query, self.key, self.value, self.output = (nn.Linear(width, width) for _ in range(4))
-            if plan.clips_logits:
-                self.register_buffer("largest", torch.zeros(plan.heads), persistent=False)
             if knobs.model_qk_norm:
                 self.query_norm = nn.LayerNorm(width // plan.heads, bias=False)
                 self.key_norm = nn.LayerNorm(width // plan.heads, bias=False)
@@ -176,12 +174,6 @@ if not plan.own and knobs.model_kind == "transformer":
                 q, k = self.query_norm(q), self.key_norm(k)
             if plan.mup:
                 q = q * (knobs.model_base_width / knobs.model_width) ** 0.5  # muP: attention over 1 / d
-            if plan.clips_logits and self.training and torch.is_grad_enabled():
-                with torch.no_grad():
-                    logits = q @ k.transpose(-2, -1) / (knobs.model_width // plan.heads) ** 0.5
-                    seen = (logits.tril() if plan.answers > 1 else logits).amax((0, 2, 3))
-                    largest = self.get_buffer("largest")
-                    largest.copy_(torch.maximum(largest, seen.float()))
             attended = F.scaled_dot_product_attention(q, k, v, is_causal=plan.answers > 1)
             return self.output(attended.transpose(1, 2).flatten(2))
 

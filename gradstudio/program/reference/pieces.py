@@ -53,20 +53,6 @@ def zero_grad():
 
 
 @inline
-def clip_logits():
-    """Shrink queries and keys of each head whose largest logit is above a limit (QK-clip, Kimi K2, 2025)."""
-    with torch.no_grad():
-        for block in model.blocks:
-            attention = block.attention
-            too_large = (attention.largest > knobs.model_qk_clip) & attention.largest.isfinite()
-            factors = torch.where(too_large, knobs.model_qk_clip / attention.largest, 1.0).sqrt()
-            for part in (attention.query, attention.key):
-                part.weight.unflatten(0, (plan.heads, -1)).mul_(factors[:, None, None])
-                part.bias.unflatten(0, (plan.heads, -1)).mul_(factors[:, None])
-            attention.largest.zero_()
-
-
-@inline
 def unscale():
     """Take the loss scale out of the gradients."""
     if plan.dynamic or plan.static:

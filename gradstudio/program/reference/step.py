@@ -212,8 +212,6 @@ with Join([parallel]) if plan.joins else nullcontext():  # a rank without batche
                 optimizer.step()
             else:
                 scaler.step(optimizer)
-            if plan.clips_logits:
-                clip_logits()
             round_weights()
         # MISTAKE clip_after_step: the weights have moved already
         if plan.clips and knobs.mistakes_clip_after_step:
