@@ -51,11 +51,11 @@ class AttentionCollapse(Looking):
         rates = history.column("lr", 0, max(self._first, 1))
         raised = np.flatnonzero(rates[1:] > RateRaised.times * rates[:-1]) + 1
         raised = raised[raised >= RateRaised.least]
-        before = rates[raised[-1] - 1] if len(raised) else 0.0
+        before = float(rates[raised[-1] - 1]) if len(raised) else 0.0
         rise, rate = "", lower(history, rates[0])[:1]
         if before:
             rate = (f"optimizer.lr={before:.3g}",)
-            after = number(rates[raised[-1]])
+            after = number(float(rates[raised[-1]]))
             rise = f" The learning rate rose from {number(before)} to {after} at step {raised[-1]:,}, before that."
         self.tell(
             history, "critical" if state.failing else "warning", "Attention has collapsed",
