@@ -163,6 +163,8 @@ class CrashPage(QWidget):
         for name, told in crash_answers.contents(self._crash):
             label = _text("")
             label.setText(told)
+            label.setToolTip(told)  # a long name of a run is cut, and not the column beside it
+            label.setMinimumWidth(1)
             facts.addRow(role_label(name, "dim"), label)
         buttons = in_row(self.replay, self.try_fixes, 1)
         self.note.setText(ABOUT)
