@@ -146,7 +146,7 @@ def contents(crash: CrashFile) -> list[tuple[str, str]]:
         ("device", structure.device),
         *_of_ranks(crash),
         ("weights", f"{plural(len(weights), 'tensor', 'tensors')}, {size(weights)}"),
-        ("optimizer", ", ".join(f"{each.kind}, {len(each.state)} weights" for each in structure.optimizers)),
+        ("optimizer", ", ".join(f"{each.kind}, {sum(map(len, each.groups))} weights" for each in structure.optimizers)),
         ("steps", ", ".join(f"{step.number:,}" for step in structure.steps) or "none can be made again"),
         ("batches", f"{plural(len(batch), 'tensor', 'tensors')}, {size([crash.tensors[name] for name in batch])}"),
         (
