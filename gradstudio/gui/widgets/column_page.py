@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QPoint, Qt, QTimer
+from PySide6.QtCore import QCoreApplication, QEvent, QPoint, Qt, QTimer
 from PySide6.QtWidgets import QWidget
 
 from gradstudio.gui.widgets.plain_grounds import scroll_area
@@ -27,6 +27,7 @@ class ColumnPage(QWidget):
         QTimer.singleShot(LAID_OUT, part, lambda: self._scroll_to(part))
 
     def _scroll_to(self, part: QWidget) -> None:
+        QCoreApplication.sendPostedEvents(None, QEvent.Type.LayoutRequest)  # where much else has kept Qt from it
         bar, room = self.area.verticalScrollBar(), self.area.viewport().height()
         top = self._top(part)
         if bar.value() <= top - ABOVE and top + part.height() <= bar.value() + room:

@@ -54,7 +54,8 @@ def test_pause_step_and_resume(make: Make) -> None:
     until(lambda: len(one.run.history) == 4 and one.run.status == "paused")
     one.play()
     over(one)
-    assert one.run.status == "finished" and len(one.run.history) == 60 and not one.busy and one.failure == ""
+    until(lambda: not one.busy)  # the worker ends after its run
+    assert one.run.status == "finished" and len(one.run.history) == 60 and one.failure == ""
     assert one.run.seconds > 0 and one.run.accuracy is not None
 
 
