@@ -158,3 +158,12 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+# The folders of a path from the root of a file system on; JSON doubles the backslashes.
+_FOLDERS = re.compile(r"""(?<![\w.~:/)\]])/(?:[^\s/"'\\,;:()\[\]<>|]+/)*(?=[\w.~])|\b[A-Za-z]:\\+(?:[^\s\\/"']+\\+)*""")
+
+
+def without_folders(text: str) -> str:
+    """Return a text in which each path that begins at a root has only its last part."""
+    return _FOLDERS.sub("", text)

@@ -499,14 +499,20 @@ def test_inputs_that_nobody_has_scaled_are_noted(
 
 
 def test_large_inputs_are_noted_of_an_optimizer_whose_model_is_found_later(watch: Watch) -> None:
-    model = small_net()
-    one = watch(model)
+    other = small_net()  # as `gradstudio watch` hears of every optimizer, and has to find its model
+    watch(other, SGD(other.parameters(), lr=0.1))
+    watcher = training_watch.current()
+    assert watcher is not None
+    watcher.observers._every_optimizer = True
+    model = small_net(1)
     optimizer = SGD(model.parameters(), lr=1e-9)
     for _ in range(30):
         optimizer.zero_grad()
         model(x() * 1000).square().mean().backward()
         optimizer.step()
-    assert "large_inputs" in told(one)
+    watcher.close()
+    (watched_run,) = [each for each in watcher.runs if each.observer.optimizer is optimizer]
+    assert watched_run.run is not None and "large_inputs" in watched_run.run.findings
 
 
 def test_identities_and_inputs_that_the_model_scales_are_no_large_inputs(watch: Watch) -> None:

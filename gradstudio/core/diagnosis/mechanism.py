@@ -40,13 +40,12 @@ def clipping(history: History, step: int) -> str:
     cosine = history.value("clip_cosine", step)
     if history.value("clipped_norm", step) == 0:
         return "Clipping left nothing of this gradient."
-    if kind in ("norm", "zclip"):
-        if cosine < _SAME_DIRECTION:  # for example if each micro-batch or each shard is clipped by itself
-            return f"Clipping shortened this gradient; its cosine with the true gradient is {number(cosine)}."
-        return "Clipping shortened this gradient and kept its direction."
-    if kind not in _SHORTENED:  # a script clipped by itself, in a way that was not observed
+    of_the_whole = kind in ("norm", "zclip")
+    if not (of_the_whole or kind in _SHORTENED):  # a script clipped by itself, in a way that was not observed
         return "This gradient was shortened before the optimizer got it."
-    if cosine >= _SAME_DIRECTION:  # for example the one network that there is
+    if of_the_whole and cosine < _SAME_DIRECTION:  # for example if each micro-batch or each shard is clipped by itself
+        return f"Clipping shortened this gradient; its cosine with the true gradient is {number(cosine)}."
+    if of_the_whole or cosine >= _SAME_DIRECTION:  # also of parts, such as the one network that there is
         return "Clipping shortened this gradient and kept its direction."
     turned = f": its cosine with the true gradient is {number(cosine)}" if math.isfinite(cosine) else ""
     return f"{_SHORTENED[kind]}, which changes the direction of the whole gradient{turned}."

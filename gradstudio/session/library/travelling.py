@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import shutil
 import sqlite3
 import tempfile
@@ -18,6 +17,7 @@ from typing import Any
 
 from gradstudio.core import files
 from gradstudio.core.knobs import quote
+from gradstudio.core.text import without_folders
 from gradstudio.session.library import checksums, deletion, salvage, schema
 from gradstudio.session.library.library_faults import LibraryError, library_errors
 from gradstudio.session.library.store import Library
@@ -25,8 +25,6 @@ from gradstudio.session.library.store import Library
 ENDING = ".gsrun"
 _TABLES = ("runs", "rows", "entries", "rank_rows")
 _OWN_TEXTS = ("id", "preset_id", "preset", "experiment")  # knobs, and the text of a studio file
-# The folders of a path from the root of a file system on; JSON doubles the backslashes.
-_FOLDERS = re.compile(r"""(?<![\w.~:/)\]])/(?:[^\s/"'\\,;:()\[\]<>|]+/)*(?=[\w.~])|\b[A-Za-z]:\\+(?:[^\s\\/"']+\\+)*""")
 
 Line = tuple[str, Any]  # of a table
 
@@ -34,7 +32,7 @@ Line = tuple[str, Any]  # of a table
 def export(library: Library, run: str, path: Path) -> None:
     """Write a run of the library to a file, atomically. LibraryError on failure."""
     library.load(run)  # the whole run, or a sentence that says what is damaged
-    lines = [(table, _without_folders(line)) for table, line in library.lines(run) if table in _TABLES]
+    lines = [(table, _row_without_folders(line)) for table, line in library.lines(run) if table in _TABLES]
     try:
         files.check_kind(path)
         with files.temporary_folder(path.absolute().parent) as folder:
@@ -116,10 +114,10 @@ def _put(connection: sqlite3.Connection, run: str, lines: Sequence[Line]) -> Non
         checksums.write(connection, run, kind, 0, checksums.of_values(entries))
 
 
-def _without_folders(line: Any) -> list[Any]:
+def _row_without_folders(line: Any) -> list[Any]:
     """Return a row with the folders removed from its paths."""
     names = line.keys()
     return [
-        _FOLDERS.sub("", value) if isinstance(value, str) and name not in _OWN_TEXTS else value
+        without_folders(value) if isinstance(value, str) and name not in _OWN_TEXTS else value
         for name, value in zip(names, line, strict=True)
     ]

@@ -6,7 +6,6 @@ import hashlib
 import inspect
 import os
 import platform
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,6 +17,7 @@ from torch.optim import Optimizer
 
 import gradstudio
 from gradstudio.core.provenance import ProvenanceUnknown
+from gradstudio.core.text import without_folders
 from gradstudio.crash import recorded_training as training
 from gradstudio.crash.call_values import CannotTell, to_json
 from gradstudio.session.files import crash_file
@@ -39,7 +39,6 @@ from gradstudio.watching.recorder.program_maker import ProgramMaker, temporary_w
 from gradstudio.watching.recorder.recorder import Recorder, is_eager_beside
 
 _DTYPES = {dtype: name for name, dtype in training.DTYPES.items()}
-_FOLDERS = re.compile(r"(?:\b[A-Za-z]:|(?<![\w.~:/)\]]))[/\\\\](?:[^\s'\":/\\\\]+[/\\\\])+")
 _PLAIN = (int, float, bool, str, type(None))
 
 
@@ -67,7 +66,7 @@ class CrashWriter:
             structure.whole = {self._names[id(each)]: list(each.shape) for each in state.weights if are_sharded([each])}
             if place.rank and structure.unknown and not structure.whole:
                 return None
-        structure.reason, structure.unknown = (_FOLDERS.sub("", each) for each in (structure.reason, structure.unknown))
+        structure.reason, structure.unknown = map(without_folders, (structure.reason, structure.unknown))
         crash_file.write(path, structure, tensors)
         return structure
 

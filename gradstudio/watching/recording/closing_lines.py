@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,16 +10,16 @@ from pathlib import Path
 from gradstudio.core import files
 from gradstudio.core.diagnosis.finding import RANK
 from gradstudio.core.text import one_line, plural
-from gradstudio.crash import recorded_training
-from gradstudio.crash.crash_fixes import tried
 from gradstudio.session.files import crash_file
 from gradstudio.session.record.ranked_findings import ranked_findings
+from gradstudio.session.record.run import recent_mean
 from gradstudio.session.words.outcome_words import OUTCOMES
 from gradstudio.watching.births.loss_code import OF_ANOTHER
 from gradstudio.watching.hooks.guard import replaying, say
 from gradstudio.watching.recording.watched_run import WatchedRun
 
 SECONDS_FOR_FIXES = 2.0  # at the end of a script
+REPLAYS = 3  # of the recorded steps, that there has to be time for: the steps as they were, and two fixes
 MOST_FIXES = 3  # that are named
 MOST_TOLD = 10  # number of runs: a script may make one for each of a thousand tasks
 
@@ -71,7 +72,8 @@ def _tell_of(training: WatchedRun) -> None:
         if finding.remedies and OF_ANOTHER not in training.unknown:  # whose run has the remedy for that one
             say(f"  try: {finding.remedies[0]}")
     if (path := _replayable(training)) is not None:
-        say(f"  {_told_of_fixes(path)}`gradstudio crash fixes {shlex.quote(str(path))}` tries fixes from before it on")
+        command = f"`gradstudio crash fixes {shlex.quote(str(path))}`"
+        say(f"  {_told_of_fixes(path, training)}{command} tries fixes from before it on")
 
 
 def _replayable(training: WatchedRun) -> Path | None:
@@ -86,11 +88,18 @@ def _replayable(training: WatchedRun) -> Path | None:
     return next(iter(crash_file.other_ranks(path, ranks).values()), None)
 
 
-def _told_of_fixes(path: Path) -> str:
+def _told_of_fixes(path: Path, training: WatchedRun) -> str:
     """Try the fixes if that is quick, and return how many hold, and the best ones."""
+    from gradstudio.crash import recorded_training  # which takes long to import, and few runs break
+    from gradstudio.crash.crash_fixes import tried
+
     try:
+        crash = crash_file.read(path)
+        step = recent_mean(training.run.history, "step_seconds") if training.run is not None else math.nan
+        if not REPLAYS * step * len(crash.structure.steps) <= SECONDS_FOR_FIXES:
+            return ""
         with replaying():
-            recorded = recorded_training.recorded(crash_file.read(path), trusted=True)
+            recorded = recorded_training.recorded(crash, trusted=True)
             result = tried(recorded, recorded_training.device_here(recorded.structure.device), SECONDS_FOR_FIXES)
     except Exception:  # from torch, or there is no time
         return ""
