@@ -1,6 +1,6 @@
 """A knob: one value of an experiment that the user can set, with its default, range, help and conditions.
 
-A knob is declared once, in its section in `experiment.py`, by `knob(...)`. Form, tooltip, command line, preset file,
+A knob is declared once, in its section in `sections/`, by `knob(...)`. Form, tooltip, command line, preset file,
 live change, report and script all iterate over the result of `read_knobs`."""
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ Value = bool | int | float | str
 LARGEST_DIVISOR = 1000  # for a number that is written as a quotient
 _COMPUTED = re.compile(r"(?!-)([^*^/]+)(\*\*|[*^/])([^*^/]+)")  # two numbers and an operator
 _OPERATIONS = {"^": math.pow, "**": math.pow, "*": operator.mul, "/": operator.truediv}
+
+# Values that had another name in older versions, with the same meaning.
+RENAMED: Mapping[tuple[str, Value], Value] = {("clipping.kind", "per_layer"): "per_tensor"}
 
 Condition = Mapping[str, tuple[Value, ...]]  # the names of other knobs, and their required values
 
@@ -108,6 +111,11 @@ class Knob:
             f"{self.name} = {quote(value)} is not allowed; allowed: {self.accepted} (default "
             f"{format_value(self.default)})"
         )
+
+
+def of_today(name: str, value: Value) -> Value:
+    """Return the value of a knob under its current name."""
+    return RENAMED.get((name, value), value)
 
 
 def _number(text: str) -> float:

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Iterator
 
 from gradstudio.core.events import MOST_CHANGES, Change
-from gradstudio.core.experiment import KNOBS, Experiment, check_passed, find_knob, of_today
-from gradstudio.core.knobs import KnobError, quote
+from gradstudio.core.experiment import KNOBS, Experiment, check_passed, find_knob
+from gradstudio.core.knobs import KnobError, of_today, quote
 
 
 def read_timeline(entries: list[dict], experiment: Experiment) -> tuple[Change, ...]:

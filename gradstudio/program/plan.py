@@ -11,9 +11,10 @@ from typing import Any
 
 from gradstudio.core.combinations import ACTING, DATASETS, PIXELS
 from gradstudio.core.events import Change
-from gradstudio.core.experiment import KNOBS, LAYERED, WITH_MUP, Experiment
+from gradstudio.core.experiment import KNOBS, Experiment
 from gradstudio.core.knobs import Value
 from gradstudio.core.ranks_allowed import several
+from gradstudio.core.sections.task_knobs import LAYERED, WITH_MUP
 
 COPIED = 10  # symbols that the copy task repeats
 RECURRENT = ("rnn", "lstm", "gru")

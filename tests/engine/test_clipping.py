@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch.nn import Parameter
 
-from gradstudio.core.experiment import Clipping, Model
+from gradstudio.core.sections.loop_knobs import Clipping
+from gradstudio.core.sections.task_knobs import Model
 from gradstudio.engine.models import MODELS, named_parameters
 from gradstudio.engine.passes.flat import Flat
 from gradstudio.engine.shape import Shape

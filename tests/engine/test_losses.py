@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from gradstudio.core.combinations import LOSS_TASKS
-from gradstudio.core.experiment import Loss
+from gradstudio.core.sections.task_knobs import Loss
 from gradstudio.engine.step import losses, policy_loss
 from gradstudio.engine.tasks import TASKS
 from gradstudio.engine.tasks.ring import ring_centers

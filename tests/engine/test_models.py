@@ -13,8 +13,10 @@ from pairs import pairs
 from torch import nn
 from torch.nn import functional as F
 
-from gradstudio.core.experiment import KNOBS, Model, Precision
+from gradstudio.core.experiment import KNOBS
 from gradstudio.core.knobs import KnobError
+from gradstudio.core.sections.loop_knobs import Precision
+from gradstudio.core.sections.task_knobs import Model
 from gradstudio.engine.models import MODELS, cnn, mlp, named_parameters, role
 from gradstudio.engine.models.freezing import frozen
 from gradstudio.engine.models.gated import one_layer

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from gradstudio.core.experiment import Schedule
+from gradstudio.core.sections.loop_knobs import Schedule
 from gradstudio.engine.step.optimizers import OPTIMIZERS
 from gradstudio.engine.step.recent_optimizers import Muon
 from gradstudio.engine.step.schedules import SCHEDULES, factor

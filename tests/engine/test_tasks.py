@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from gradstudio.core.experiment import Experiment, Problem
+from gradstudio.core.experiment import Experiment
 from gradstudio.core.files import RESOURCES
+from gradstudio.core.sections.task_knobs import Problem
 from gradstudio.core.task_measures import guessing, loss_of_guessing
 from gradstudio.engine.step.losses import CLOSE, ON_MODE
 from gradstudio.engine.tasks import TASKS

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gradstudio.core.experiment import LAYERED, Experiment
+from gradstudio.core.experiment import Experiment
 from gradstudio.core.footprint import MB, Cure, Footprint
 from gradstudio.core.knobs import KnobError, Value
+from gradstudio.core.sections.task_knobs import LAYERED
 from gradstudio.engine.footprint.estimate import estimate
 from gradstudio.engine.step import precision
 from gradstudio.engine.subject import BuiltIn

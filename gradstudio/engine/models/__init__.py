@@ -11,8 +11,8 @@ from typing import Literal
 
 from torch import nn
 
-from gradstudio.core.experiment import Model
 from gradstudio.core.history import Layer
+from gradstudio.core.sections.task_knobs import Model
 from gradstudio.engine.models.cnn import CNN
 from gradstudio.engine.models.gan import GAN
 from gradstudio.engine.models.gated import GRU, LSTM, GatedNetwork

@@ -6,7 +6,7 @@ import math
 
 from torch import Tensor, nn
 
-from gradstudio.core.experiment import Model
+from gradstudio.core.sections.task_knobs import Model
 from gradstudio.engine.models.hidden_stack import Hidden, HiddenStack, Norms
 from gradstudio.engine.shape import Shape
 

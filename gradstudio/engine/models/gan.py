@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
-from gradstudio.core.experiment import Model
+from gradstudio.core.sections.task_knobs import Model
 from gradstudio.engine.models.freezing import frozen
 from gradstudio.engine.models.mlp import MLP
 from gradstudio.engine.shape import Shape

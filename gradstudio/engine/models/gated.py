@@ -8,7 +8,7 @@ from functools import partial
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gradstudio.core.experiment import Model
+from gradstudio.core.sections.task_knobs import Model
 from gradstudio.engine.models.checkpointing import run_checkpointed
 from gradstudio.engine.models.rnn import one_layer, weights_of
 from gradstudio.engine.shape import Shape

@@ -7,7 +7,7 @@ from typing import ClassVar, cast
 
 from torch import Tensor, nn
 
-from gradstudio.core.experiment import Model
+from gradstudio.core.sections.task_knobs import Model
 from gradstudio.engine.models.checkpointing import run_checkpointed
 from gradstudio.engine.models.nonlinearities import ACTIVATIONS
 from gradstudio.engine.models.residuals import Residual

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from gradstudio.core.experiment import Model
+from gradstudio.core.sections.task_knobs import Model
 from gradstudio.engine.models import Network, in_head, named_parameters, role
 from gradstudio.engine.models.parametrization import shrink_head
 from gradstudio.engine.models.residuals import scale_branches

@@ -11,7 +11,7 @@ import re
 import torch
 from torch import Tensor, nn
 
-from gradstudio.core.experiment import WITH_MUP, Model
+from gradstudio.core.sections.task_knobs import WITH_MUP, Model
 
 _READS_INPUTS = re.compile(r"(^hidden\.0|^embedding)\.weight$|weight_ih_l0$")  # their inputs do not grow with the width
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gradstudio.core.experiment import Model
+from gradstudio.core.sections.task_knobs import Model
 from gradstudio.engine.models.mlp import MLP
 from gradstudio.engine.shape import Shape
 

@@ -8,7 +8,7 @@ import re
 import torch
 from torch import Tensor, nn
 
-from gradstudio.core.experiment import LAYERED, Model
+from gradstudio.core.sections.task_knobs import LAYERED, Model
 
 # The factor on a branch at step 0, if it is a parameter.
 FACTORS = {"rezero": 0.0, "fixup": 1.0}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gradstudio.core.experiment import Model
+from gradstudio.core.sections.task_knobs import Model
 from gradstudio.engine.models.checkpointing import run_checkpointed
 from gradstudio.engine.models.mlp import NORMS
 from gradstudio.engine.models.nonlinearities import ACTIVATIONS

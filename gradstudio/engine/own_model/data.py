@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from gradstudio.core.experiment import Problem
 from gradstudio.core.knobs import KnobError
+from gradstudio.core.sections.task_knobs import Problem
 from gradstudio.engine.devices import to_device
 from gradstudio.engine.generators import generator
 from gradstudio.engine.own_model import trees

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from gradstudio.core.experiment import Optimizer
 from gradstudio.core.gauge_samples import Unmeasurable
+from gradstudio.core.sections.loop_knobs import Optimizer
 from gradstudio.engine.step import optimizers
 from gradstudio.engine.trainer import Trainer
 

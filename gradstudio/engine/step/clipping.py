@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from gradstudio.core.experiment import Clipping
+from gradstudio.core.sections.loop_knobs import Clipping
 from gradstudio.engine.models import in_head
 from gradstudio.engine.passes.flat import Flat
 from gradstudio.engine.torch_internals import tensor_lists

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from gradstudio.core.experiment import Precision
+from gradstudio.core.sections.loop_knobs import Precision
 from gradstudio.engine.torch_internals import plain_optimizers
 
 

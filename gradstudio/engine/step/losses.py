@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from gradstudio.core.experiment import Loss as Knobs
+from gradstudio.core.sections.task_knobs import Loss as Knobs
 from gradstudio.engine.step import policy_loss
 from gradstudio.engine.tasks.acting import SUCCESS
 from gradstudio.engine.tasks.ring import ring_centers

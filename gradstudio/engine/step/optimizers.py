@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradstudio.core import experiment
 from gradstudio.core.combinations import WHOLE_TENSORS
 from gradstudio.core.experiment import Experiment
+from gradstudio.core.sections import loop_knobs
 from gradstudio.engine.models.parametrization import rate_factor, ratio
 from gradstudio.engine.passes.flat import Flat
 from gradstudio.engine.step.recent_optimizers import Lion, Muon, ScheduleFree, StableAdamW
@@ -19,7 +19,7 @@ from gradstudio.engine.torch_internals import plain_optimizers
 ALPHA = 0.99  # decay of RMSprop's running mean of squared gradients, which no knob sets: torch's default
 
 
-def groups(knobs: experiment.Optimizer) -> dict[str, object]:
+def groups(knobs: loop_knobs.Optimizer) -> dict[str, object]:
     """Return the values of the live knobs under torch's names, for this kind of optimizer."""
     common: dict[str, object] = {"lr": knobs.lr, "weight_decay": knobs.weight_decay}
     if knobs.kind in ("adam", "adamw", "muon", "stable_adamw", "schedule_free"):
@@ -94,7 +94,7 @@ def _of_one_tensor(flat: Flat, *, muon: bool) -> list[dict[str, object]]:
     return parameter_groups
 
 
-def set_rates(optimizer: torch.optim.Optimizer, knobs: experiment.Optimizer, share: float) -> float:
+def set_rates(optimizer: torch.optim.Optimizer, knobs: loop_knobs.Optimizer, share: float) -> float:
     """Set the learning rates for the next update, given the schedule's share of optimizer.lr. Return that of the first
     group."""
     for group in optimizer.param_groups:
@@ -140,7 +140,7 @@ def restore(optimizer: torch.optim.Optimizer, kept: Mapping[str, Any]) -> None:
                 new_state[name] = value.clone() if isinstance(value, Tensor) else value
 
 
-def change(optimizer: torch.optim.Optimizer, knobs: experiment.Optimizer) -> None:
+def change(optimizer: torch.optim.Optimizer, knobs: loop_knobs.Optimizer) -> None:
     """Apply these values to a running optimizer. The schedule writes the learning rate at every step."""
     for group in optimizer.param_groups:
         group.update(groups(knobs))

@@ -8,7 +8,7 @@ import math
 import torch
 from torch import Tensor
 
-from gradstudio.core.experiment import Loss
+from gradstudio.core.sections.task_knobs import Loss
 from gradstudio.engine.tasks.acting import ACTION, FIRST_ACTION, LASTED, REWARD, WORTH
 
 

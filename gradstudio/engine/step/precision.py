@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor, nn
 
-from gradstudio.core.experiment import Precision
 from gradstudio.core.knobs import KnobError
+from gradstudio.core.sections.loop_knobs import Precision
 from gradstudio.engine.runtime import out_of_memory
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from gradstudio.core.experiment import Schedule
+from gradstudio.core.sections.loop_knobs import Schedule
 
 
 def one_cycle(share: float) -> float:

@@ -9,8 +9,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from gradstudio.core.experiment import Clipping
 from gradstudio.core.gradient_spikes import Spikes
+from gradstudio.core.sections.loop_knobs import Clipping
 from gradstudio.engine.step import optimizers
 
 KEEP_EVERY = 8  # steps

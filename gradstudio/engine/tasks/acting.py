@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from gradstudio.core.experiment import Problem
+from gradstudio.core.sections.task_knobs import Problem
 from gradstudio.engine.tasks.task import Batch, Task
 
 # What the targets of a time step are, before the log-probability of each action when this one was drawn.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from gradstudio.core.experiment import Problem
+from gradstudio.core.sections.task_knobs import Problem
 from gradstudio.engine.shape import Shape
 from gradstudio.engine.tasks.task import Batch, Task
 

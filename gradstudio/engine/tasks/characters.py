@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gradstudio.core.experiment import Problem
 from gradstudio.core.files import RESOURCES
+from gradstudio.core.sections.task_knobs import Problem
 from gradstudio.engine.generators import generator
 from gradstudio.engine.shape import Shape
 from gradstudio.engine.tasks.task import Batch, Task

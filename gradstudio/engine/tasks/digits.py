@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from gradstudio.core.combinations import PIXELS
-from gradstudio.core.experiment import Problem
 from gradstudio.core.files import RESOURCES
+from gradstudio.core.sections.task_knobs import Problem
 from gradstudio.engine.shape import Shape
 from gradstudio.engine.tasks.task import Batch, Dataset
 

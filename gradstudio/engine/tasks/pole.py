@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gradstudio.core.experiment import Problem
+from gradstudio.core.sections.task_knobs import Problem
 from gradstudio.engine.generators import generator
 from gradstudio.engine.shape import Shape
 from gradstudio.engine.tasks.acting import Acting, acting, advantages

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from gradstudio.core.experiment import Problem
+from gradstudio.core.sections.task_knobs import Problem
 from gradstudio.engine.shape import Shape
 from gradstudio.engine.tasks.task import Batch, Task
 

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from gradstudio.core.experiment import Problem
+from gradstudio.core.sections.task_knobs import Problem
 from gradstudio.engine.generators import generator
 from gradstudio.engine.shape import Shape
 from gradstudio.engine.tasks.task import Batch, Dataset

@@ -9,8 +9,8 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QComboBox, QFrame, QLabel, QPushButton
 
 from gradstudio.core.clip_plane import Limits, Vector, angle, clip
-from gradstudio.core.experiment import Clipping
 from gradstudio.core.gauge_samples import CLIPPED_BY, ClippedGradient
+from gradstudio.core.sections.loop_knobs import Clipping
 from gradstudio.core.text import number, short_name
 from gradstudio.gui.gauges.clip_plane_picture import NAMES, ClipPlanePicture, Plane, reach_of
 from gradstudio.gui.widgets.change_watch import ChangeWatch

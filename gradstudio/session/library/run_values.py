@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 from gradstudio.core import presets
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.events import MOST_CHANGES, Change, Event
-from gradstudio.core.experiment import Experiment, differing, find_knob, of_today
+from gradstudio.core.experiment import Experiment, differing, find_knob
 from gradstudio.core.history import AccumulationError, Activation, Activations, History, Layer, Logged, Settings
+from gradstudio.core.knobs import of_today
 from gradstudio.core.loop_calls import Loop
 from gradstudio.core.presets import Preset
 from gradstudio.core.provenance import Operation, Provenance

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 
 from gradstudio.core.events import Kind
-from gradstudio.core.experiment import Problem
 from gradstudio.core.history import Row, loss_broke
+from gradstudio.core.sections.task_knobs import Problem
 from gradstudio.core.text import number
 
 
