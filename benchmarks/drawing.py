@@ -86,7 +86,8 @@ class _Frames:
 
 def _rows(run) -> Iterator[None]:
     """A run that learns noisily, a row at a time."""
-    from gradstudio.core.history import LAYER_METRICS, Layer, Row
+    from gradstudio.core.history import LAYER_METRICS
+    from gradstudio.core.row import Layer, Row
 
     RunWriter(run).begin(
         tuple(Layer(f"hidden.{index}.weight", "weight", 4096) for index in range(LAYERS)), {"device": "cpu"}

@@ -24,9 +24,10 @@ from benchmarks.table import Figure
 from gradstudio.core import files
 from gradstudio.core.columns import COLUMNS
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.history import LAYER_METRICS, Layer, Row
+from gradstudio.core.history import LAYER_METRICS
 from gradstudio.core.loop_calls import Loop
 from gradstudio.core.presets import Preset
+from gradstudio.core.row import Layer, Row
 from gradstudio.session.files import run_files
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter

@@ -371,7 +371,8 @@ def _fill_library(path: Path) -> None:
 
 def _run(id: str, title: str, steps: int, layers: int, started: float) -> Run:
     """Return a finished run whose rows are noise."""
-    from gradstudio.core.history import COLUMNS, LAYER_METRICS, Layer
+    from gradstudio.core.history import COLUMNS, LAYER_METRICS
+    from gradstudio.core.row import Layer
     from gradstudio.session.record.run import Run
     from gradstudio.session.record.run_writer import RunWriter
 

@@ -18,8 +18,9 @@ from benchmarks.table import Figure
 from gradstudio.core import python_process
 from gradstudio.core.columns import COLUMNS, LAYER_METRICS
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.history import History, Layer
+from gradstudio.core.history import History
 from gradstudio.core.presets import Preset
+from gradstudio.core.row import Layer
 from gradstudio.session.record.run import Run
 from gradstudio.session.remote.looks_served import Served
 from gradstudio.session.remote.remote_backend import RemoteBackend

@@ -93,7 +93,8 @@ def knobs() -> str:
 def thresholds() -> str:
     from gradstudio.core import rule_thresholds
     from gradstudio.core.diagnosis import script_faults
-    from gradstudio.core.history import ALIKE, LOOK_EVERY
+    from gradstudio.core.history import LOOK_EVERY
+    from gradstudio.core.row import ALIKE
     from gradstudio.core.rules import makers
 
     lines = [

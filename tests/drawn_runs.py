@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.history import LAYER_METRICS, Layer, Row
+from gradstudio.core.history import LAYER_METRICS
 from gradstudio.core.presets import Preset
+from gradstudio.core.row import Layer, Row
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gradstudio.core.history import Row
+    from gradstudio.core.row import Row
     from gradstudio.gui.theme import Theme
     from gradstudio.session.simulator import Simulator
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gradstudio.core.history import Layer
+from gradstudio.core.row import Layer
 
 
 @dataclass(frozen=True, slots=True)

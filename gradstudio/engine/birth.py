@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from gradstudio.core.diagnosis.birth_remedies import GIVEN_NUMBER
-from gradstudio.core.diagnosis.cause_ranking import BEYOND, MEAN_OF_NONE, OF_NEGATIVE, ROOT_OF_NEGATIVE
+from gradstudio.core.diagnosis.undefined_operations import BEYOND, MEAN_OF_NONE, OF_NEGATIVE, ROOT_OF_NEGATIVE
 from gradstudio.core.provenance import Operation, Phase, Provenance, operation_of
 from gradstudio.core.text import number, plural
 from gradstudio.engine.operation_watcher import FILLS, NOTHING, Values, WatchedOperation, together

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from gradstudio.core.history import ALIKE, Activations
+from gradstudio.core.row import ALIKE, Activations
 from gradstudio.engine import memory
 from gradstudio.engine.step.checks import DOES_NOT_FIT, NOBODY_JOINS, Checks
 from gradstudio.engine.trainer_state import TrainerState

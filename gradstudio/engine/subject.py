@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.history import Activation, Layer
+from gradstudio.core.row import Activation, Layer
 from gradstudio.core.unknown import UNKNOWN
 from gradstudio.engine import memory, models
 from gradstudio.engine.gauges import activations, attention, head, time_gradient

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.history import LOOK_EVERY, Row
+from gradstudio.core.history import LOOK_EVERY
 from gradstudio.core.loop_calls import Loop
+from gradstudio.core.row import Row
 from gradstudio.engine import step_requests
 from gradstudio.engine.gauges.reached_parameters import ReachedParameters
 from gradstudio.engine.step import loss_scale, optimizers, schedules, sharpness_aware, weight_format

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from gradstudio.core import ranks_allowed
 from gradstudio.core.experiment import Experiment, check_passed, find_knob
-from gradstudio.core.history import LOOK_EVERY, Settings
+from gradstudio.core.history import LOOK_EVERY
 from gradstudio.core.knobs import KnobError, Value
+from gradstudio.core.row import Settings
 from gradstudio.core.sections.loop_knobs import Mistakes, Precision
 from gradstudio.engine import chance, devices, environment, memory, runtime
 from gradstudio.engine.generators import generator

@@ -16,7 +16,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from gradstudio.core.diagnosis.finding import Finding
-from gradstudio.core.history import Layer
+from gradstudio.core.row import Layer
 from gradstudio.core.text import one_line, shorten
 from gradstudio.crash import call_values
 from gradstudio.engine.torch_internals import parts

@@ -19,7 +19,8 @@ import pytest
 from waiting import PATIENCE, join
 
 from gradstudio.core import files, presets
-from gradstudio.core.history import COLUMNS, LAYER_METRICS, Layer, Row
+from gradstudio.core.history import COLUMNS, LAYER_METRICS
+from gradstudio.core.row import Layer, Row
 from gradstudio.core.text import LONGEST_LINE
 from gradstudio.session.files.curve_import import CurveError
 from gradstudio.session.files.curve_import import read as read_curves

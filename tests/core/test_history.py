@@ -11,20 +11,9 @@ from waiting import PATIENCE, join
 
 from gradstudio.core import files, row_blocks
 from gradstudio.core import history as histories
-from gradstudio.core.history import (
-    BLOCK,
-    COLUMNS,
-    LAYER_METRICS,
-    LOOK_EVERY,
-    AccumulationError,
-    Activation,
-    Activations,
-    History,
-    Layer,
-    Row,
-    Settings,
-)
+from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, LOOK_EVERY, History
 from gradstudio.core.loop_calls import Loop
+from gradstudio.core.row import AccumulationError, Activation, Activations, Layer, Row, Settings
 from gradstudio.core.spill import SpilledArray
 
 LAYERS = (Layer("first.weight", "weight", 6), Layer("first.bias", "bias", 3))

@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradstudio.core.diagnosis.progress import Progress
-from gradstudio.core.history import LAYER_METRICS, History, Row
+from gradstudio.core.history import LAYER_METRICS, History
 from gradstudio.core.loop_calls import Call, Loop, faults, in_words, right, without_skip
+from gradstudio.core.row import Row
 from gradstudio.core.rules.loop_order import LoopOrder
 
 MICRO = ("forward", "backward")

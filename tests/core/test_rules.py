@@ -14,28 +14,17 @@ import torch
 
 from gradstudio.core import history as core_history
 from gradstudio.core import rank_figures, row_blocks
-from gradstudio.core.diagnosis import cause_ranking, mechanism
+from gradstudio.core.diagnosis import cause_ranking, mechanism, undefined_operations
 from gradstudio.core.diagnosis.diagnosis import Diagnosis
 from gradstudio.core.diagnosis.finding import NAMES, OF_THE_STUDIO, Finding, Severity
 from gradstudio.core.diagnosis.median import median, median_text
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.script_faults import HEARD
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.history import (
-    LAYER_METRICS,
-    LOOK_EVERY,
-    SAMPLE_EVERY,
-    AccumulationError,
-    Activation,
-    Activations,
-    History,
-    Layer,
-    Logged,
-    Row,
-    Settings,
-)
+from gradstudio.core.history import LAYER_METRICS, LOOK_EVERY, SAMPLE_EVERY, History
 from gradstudio.core.loop_calls import Loop, right
 from gradstudio.core.provenance import Operation, Provenance
+from gradstudio.core.row import AccumulationError, Activation, Activations, Layer, Logged, Row, Settings
 from gradstudio.core.rule_thresholds import all_rules, rules_of_a_script
 from gradstudio.core.unknown import UNKNOWN
 
@@ -1432,7 +1421,7 @@ def born(
     (born("forward", "aten.div.Tensor", module="hidden.0"), "exploding_gradient"),
     (born("loss", "aten.pow.Tensor_Scalar", made_inf=1), "nonfinite_loss"),
     (born("loss", "aten.pow.Tensor_Scalar", made_inf=1, largest=2e19), "exploding_gradient"),
-    (born("loss", "MeanBackward0", cause=cause_ranking.MEAN_OF_NONE), "nonfinite_loss"),
+    (born("loss", "MeanBackward0", cause=undefined_operations.MEAN_OF_NONE), "nonfinite_loss"),
     (born("loss", "MeanBackward0", made_inf=1, largest=3e38), "exploding_gradient"),
     (None, "exploding_gradient"),
 ])  # fmt: skip

@@ -15,7 +15,8 @@ import pytest
 from waiting import join, until
 
 from gradstudio.core import files, history, row_blocks, spill
-from gradstudio.core.history import LAYER_METRICS, History, Layer, Row
+from gradstudio.core.history import LAYER_METRICS, History
+from gradstudio.core.row import Layer, Row
 from gradstudio.core.spill import SpilledArray
 
 LAYERS = (Layer("first.weight", "weight", 6), Layer("second.weight", "weight", 9), Layer("second.bias", "bias", 3))

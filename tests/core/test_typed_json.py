@@ -13,9 +13,9 @@ from hypothesis.extra import numpy as arrays
 
 from gradstudio.core.events import Change, Event
 from gradstudio.core.gauge_samples import Exponents, Shares
-from gradstudio.core.history import Activation, Activations
 from gradstudio.core.layer_sample import Histogram, LayerSample
 from gradstudio.core.provenance import Provenance
+from gradstudio.core.row import Activation, Activations
 from gradstudio.core.typed_json import NotConforming, dumped, loaded, plain, typed
 from gradstudio.core.unknown import UNKNOWN, is_known
 

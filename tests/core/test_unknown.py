@@ -8,7 +8,8 @@ import pickle
 import numpy as np
 import pytest
 
-from gradstudio.core.history import BLOCK, LAYER_METRICS, History, Row
+from gradstudio.core.history import BLOCK, LAYER_METRICS, History
+from gradstudio.core.row import Row
 from gradstudio.core.unknown import UNKNOWN, is_known, known_mask
 
 MEASURED = [0.0, -0.0, 1.0, math.inf, -math.inf, math.nan, -math.nan, math.inf - math.inf, 5e-324]

@@ -8,7 +8,7 @@ from itertools import islice
 import pytest
 
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.history import Row
+from gradstudio.core.row import Row
 from gradstudio.engine.passes import forward_backward
 from gradstudio.engine.trainer import Trainer
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 
-from gradstudio.core.history import Row
+from gradstudio.core.row import Row
 from gradstudio.core.unknown import is_known
 from gradstudio.engine.trainer import Trainer
 

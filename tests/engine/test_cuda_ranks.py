@@ -14,8 +14,8 @@ from meeting_places import meeting_places
 from one_rank import one_rank
 
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.history import Row
 from gradstudio.core.ranks_allowed import RankFailure
+from gradstudio.core.row import Row
 from gradstudio.core.unknown import is_known
 from gradstudio.engine.ranks import crew
 from gradstudio.engine.ranks.ranked_trainer import RankedTrainer

@@ -12,8 +12,9 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from gradstudio.core.history import COLUMNS, Row
+from gradstudio.core.history import COLUMNS
 from gradstudio.core.knobs import KnobError
+from gradstudio.core.row import Row
 from gradstudio.engine import devices
 from gradstudio.engine.gauges import on_device
 from gradstudio.engine.gauges.every_step import Gauges

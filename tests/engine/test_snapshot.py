@@ -17,8 +17,8 @@ from pairs import pairs
 from torch import Tensor
 
 from gradstudio.core.experiment import KNOBS, Experiment
-from gradstudio.core.history import Row
 from gradstudio.core.knobs import KnobError
+from gradstudio.core.row import Row
 from gradstudio.engine import spilled_snapshot
 from gradstudio.engine.models import MODELS
 from gradstudio.engine.models.initialization import INITIALIZERS

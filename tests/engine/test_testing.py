@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gradstudio.core.files import RESOURCES
-from gradstudio.core.history import Row
+from gradstudio.core.row import Row
 from gradstudio.core.unknown import is_known
 from gradstudio.engine.gauges.head import mean_cosine
 from gradstudio.engine.step.testing import interval

@@ -21,7 +21,7 @@ import torch.utils._python_dispatch  # so that its names can be taken away
 import torch.utils.flop_counter
 
 from gradstudio.core import presets
-from gradstudio.core.history import Row
+from gradstudio.core.row import Row
 from gradstudio.engine import notices
 from gradstudio.engine.own_model import torch_itself
 from gradstudio.engine.passes import operation_calls

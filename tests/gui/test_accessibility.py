@@ -13,7 +13,8 @@ from pytestqt.qtbot import QtBot
 from waiting import LONG
 
 from gradstudio.core.columns import LAYER_METRICS
-from gradstudio.core.history import History, Row
+from gradstudio.core.history import History
+from gradstudio.core.row import Row
 from gradstudio.core.unknown import UNKNOWN
 from gradstudio.gui.shell.pages import PAGES
 from gradstudio.gui.shell.tour import TourDialog

@@ -13,8 +13,9 @@ from PySide6.QtWidgets import QTabBar
 from pytestqt.qtbot import QtBot
 from waiting import LONG
 
-from gradstudio.core.history import LAYER_METRICS, History, Layer
+from gradstudio.core.history import LAYER_METRICS, History
 from gradstudio.core.provenance import Provenance
+from gradstudio.core.row import Layer
 from gradstudio.gui.assignment.exam_plots import ExamPlots
 from gradstudio.gui.drawing.network_blocks import Birth, DecadeScale, along_time, birth_of, blocks_of, flows
 from gradstudio.gui.drawing.row_groups import Group

@@ -19,8 +19,9 @@ from waiting import settle
 
 from gradstudio.core.adjusted_knobs import with_adjustments
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.history import LAYER_METRICS, Layer, Logged
+from gradstudio.core.history import LAYER_METRICS
 from gradstudio.core.presets import Preset
+from gradstudio.core.row import Layer, Logged
 from gradstudio.core.unknown import UNKNOWN, known_mask
 from gradstudio.gui.drawing import axes, heatmap_colors, pyqtgraph_internals
 from gradstudio.gui.drawing.envelope import INF, NAN, ZERO, Envelope

@@ -12,8 +12,9 @@ from PySide6.QtGui import QImage
 from pytestqt.qtbot import QtBot
 
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.history import LAYER_METRICS, Layer, Row
+from gradstudio.core.history import LAYER_METRICS
 from gradstudio.core.presets import Preset
+from gradstudio.core.row import Layer, Row
 from gradstudio.gui.drawing import pyqtgraph_internals as internals
 from gradstudio.gui.plots.plot_stack import PlotStack
 from gradstudio.session.record.run import Run

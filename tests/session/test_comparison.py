@@ -16,8 +16,9 @@ from waiting import PATIENCE
 
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.history import BLOCK, LAYER_METRICS, Layer, Row
+from gradstudio.core.history import BLOCK, LAYER_METRICS
 from gradstudio.core.presets import Preset
+from gradstudio.core.row import Layer, Row
 from gradstudio.session.files.comparison import (
     LABELS,
     MOST,

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.history import LAYER_METRICS, Layer, Row
+from gradstudio.core.history import LAYER_METRICS
 from gradstudio.core.knobs import Value
 from gradstudio.core.presets import Preset
+from gradstudio.core.row import Layer, Row
 from gradstudio.session.files import report
 from gradstudio.session.files.report.comparison_report import SECTIONS, document, list_letters
 from gradstudio.session.files.report.palette import DASHES, LETTERS, SERIES

@@ -10,9 +10,10 @@ import pytest
 
 from gradstudio.core import measure, presets
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.history import LAYER_METRICS, Layer, Row
+from gradstudio.core.history import LAYER_METRICS
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.presets import Preset, PresetError
+from gradstudio.core.row import Layer, Row
 from gradstudio.session.course import promises, questions
 from gradstudio.session.course.lesson_progress import Progress
 from gradstudio.session.record import branches

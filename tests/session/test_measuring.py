@@ -9,8 +9,9 @@ import pytest
 
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.history import COLUMNS, SAMPLE_EVERY, Settings
+from gradstudio.core.history import COLUMNS, SAMPLE_EVERY
 from gradstudio.core.presets import Preset
+from gradstudio.core.row import Settings
 from gradstudio.engine.gauges import kernels, plain_loops
 from gradstudio.session.files.summary import summarize
 from gradstudio.session.library.store import Library

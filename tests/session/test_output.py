@@ -17,8 +17,9 @@ from waiting import ENDLESS, join
 from gradstudio.core import presets
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.history import COLUMNS, LAYER_METRICS, Layer, Row
+from gradstudio.core.history import COLUMNS, LAYER_METRICS
 from gradstudio.core.presets import Preset
+from gradstudio.core.row import Layer, Row
 from gradstudio.core.unknown import UNKNOWN
 from gradstudio.session.files import csv_table, output, run_files
 from gradstudio.session.record.run import Run

@@ -23,11 +23,11 @@ from meeting_places import meeting_places
 from waiting import PATIENCE, until
 
 from gradstudio.core.experiment import KNOBS, Experiment
-from gradstudio.core.history import Row
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.presets import Preset
 from gradstudio.core.provenance import ProvenanceUnknown
 from gradstudio.core.ranks_allowed import RankFailure
+from gradstudio.core.row import Row
 from gradstudio.core.unknown import is_known
 from gradstudio.engine.ranks import crew
 from gradstudio.engine.ranks.ranked_trainer import RankedTrainer

@@ -20,11 +20,11 @@ from waiting import PATIENCE, until
 
 from gradstudio.core import process_server
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.history import Row
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.presets import Preset
 from gradstudio.core.rank_placement import Placement, place
 from gradstudio.core.ranks_allowed import RankFailure
+from gradstudio.core.row import Row
 from gradstudio.engine.ranks import collectives, crew
 from gradstudio.engine.ranks.crew import Crew
 from gradstudio.engine.ranks.rank_process import _refusing

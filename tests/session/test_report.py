@@ -18,8 +18,9 @@ from gradstudio.core import presets
 from gradstudio.core.diagnosis.diagnosis import Diagnosis
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, Layer, Row
+from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS
 from gradstudio.core.presets import Preset
+from gradstudio.core.row import Layer, Row
 from gradstudio.session.files import report, run_files
 from gradstudio.session.files.report import figure_data, pdf_pages, sections
 from gradstudio.session.files.report.figure_axis import log_ticks, power_of_ten

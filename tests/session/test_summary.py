@@ -11,8 +11,9 @@ import pytest
 from gradstudio.commands import exit_codes
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.history import LAYER_METRICS, Layer, Row
+from gradstudio.core.history import LAYER_METRICS
 from gradstudio.core.presets import Preset
+from gradstudio.core.row import Layer, Row
 from gradstudio.session.files.summary import summarize, to_json
 from gradstudio.session.record.ranked_findings import ranked_findings
 from gradstudio.session.record.run import Run

@@ -14,8 +14,9 @@ import pytest
 from waiting import PATIENCE
 
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.history import LAYER_METRICS, Layer, Row
+from gradstudio.core.history import LAYER_METRICS
 from gradstudio.core.presets import Preset
+from gradstudio.core.row import Layer, Row
 from gradstudio.session.files import curve_import
 from gradstudio.session.files.output import OutputError
 from gradstudio.session.files.tensorboard import export, records

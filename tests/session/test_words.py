@@ -12,10 +12,11 @@ import pytest
 from gradstudio.core.adjusted_knobs import with_adjustments
 from gradstudio.core.diagnosis.finding import Finding, Severity
 from gradstudio.core.experiment import KNOBS, Experiment
-from gradstudio.core.history import LAYER_METRICS, Layer, Row
+from gradstudio.core.history import LAYER_METRICS
 from gradstudio.core.knobs import Knob
 from gradstudio.core.loop_calls import Loop, in_words
 from gradstudio.core.presets import LessonStep, Preset
+from gradstudio.core.row import Layer, Row
 from gradstudio.core.task_measures import measure
 from gradstudio.core.unknown import UNKNOWN
 from gradstudio.session.library.store import Library

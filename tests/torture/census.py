@@ -51,7 +51,7 @@ ROOM = {  # how many more there may be, and why
         (60, "a label keeps the document of the first rich text that it showed"),
     ),
     **dict.fromkeys(
-        [f"own core.{name}" for name in ("history.Layer", "events.Event", "events.Change", "provenance.Operation")],
+        [f"own core.{name}" for name in ("row.Layer", "events.Event", "events.Change", "provenance.Operation")],
         (500, "a run has many, and the last one may have far more than the one before"),
     ),
     **dict.fromkeys(

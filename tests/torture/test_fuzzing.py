@@ -24,8 +24,9 @@ from hypothesis import strategies as st
 from gradstudio.cli import app, main
 from gradstudio.core import files, preset_as_text, presets
 from gradstudio.core.experiment import KNOBS
-from gradstudio.core.history import COLUMNS, LAYER_METRICS, Layer, Row
+from gradstudio.core.history import COLUMNS, LAYER_METRICS
 from gradstudio.core.knobs import KnobError
+from gradstudio.core.row import Layer, Row
 from gradstudio.core.text import LONGEST_LINE
 from gradstudio.program import script
 from gradstudio.session.files import curve_import

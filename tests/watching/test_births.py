@@ -23,8 +23,8 @@ from waiting import PATIENCE
 
 from gradstudio.core.diagnosis import birth_remedies
 from gradstudio.core.diagnosis.birth_remedies import of_birth
-from gradstudio.core.diagnosis.cause_ranking import undefined_for
 from gradstudio.core.diagnosis.overflow_remedies import OF_EXP, OF_HALF
+from gradstudio.core.diagnosis.undefined_operations import undefined_for
 from gradstudio.core.provenance import Provenance
 from gradstudio.session.running.investigation import sentence
 from gradstudio.watching.births.pass_state import PassStates

@@ -21,7 +21,8 @@ from torch.utils.checkpoint import checkpoint
 from waiting import PATIENCE
 from watching.conftest import columns, gradient_norm, near, norm, runs_of, small_net, square_loss
 
-from gradstudio.core.history import LAYER_METRICS, Row
+from gradstudio.core.history import LAYER_METRICS
+from gradstudio.core.row import Row
 from gradstudio.core.unknown import is_known
 from gradstudio.engine.torch_internals import clipping_hooks
 from gradstudio.session.record.ranked_findings import ranked_findings

@@ -7,8 +7,8 @@ import ast
 import math
 import re
 
-from gradstudio.core.diagnosis.cause_ranking import MEAN_OF_NONE, OF_NEGATIVE, ROOT_OF_NEGATIVE, undefined_for
 from gradstudio.core.diagnosis.overflow_remedies import of_overflow
+from gradstudio.core.diagnosis.undefined_operations import MEAN_OF_NONE, OF_NEGATIVE, ROOT_OF_NEGATIVE, undefined_for
 from gradstudio.core.provenance import OF_A_MASK, Operation, Provenance, operation_of
 from gradstudio.core.unknown import UNKNOWN, is_known
 
@@ -122,10 +122,7 @@ def of_birth(
     received at the step before; `optimizer`: its name in the script, "" without one; `eps`: the constant that it adds
     to its denominator, UNKNOWN if it adds none."""
     if birth.phase == "update" and gradient < _OVERFLOWS:
-        in_half = any(operation.dtype == "float16" for operation in birth.chain)
-        if eps <= (_EPS_IN_HALF if in_half else 0):
-            return ((_OF_EPS_IN_HALF if eps else _OF_EPS).format(optimizer or "the optimizer"),)
-        return of_update(optimizer)
+        return _of_denominator(birth, optimizer, eps) or of_update(optimizer)
     if birth.phase == "update" and is_known(gradient) and not math.isfinite(gradient):
         return tuple(line.format(optimizer=optimizer) for line in _OF_THE_LOOP)
     if TARGET_BELOW_0 in birth.cause:
@@ -145,8 +142,7 @@ def of_birth(
     if MEAN_OF_NONE in birth.cause:
         return _OF_NONE
     if birth.phase == "backward" and birth.operation.endswith("Backward"):  # without a number: of the script
-        name = birth.operation.removesuffix("Backward")
-        return (_OF_A_FUNCTION.format(name),)
+        return (_OF_A_FUNCTION.format(birth.operation.removesuffix("Backward")),)
     if OF_NEGATIVE in birth.cause:
         return _OF_POSITIVE
     if ROOT_OF_NEGATIVE in birth.cause:
@@ -163,6 +159,14 @@ def of_birth(
     if born is not None and birth.phase == "forward" and born.taken_known and not born.is_birth:
         return _OF_THE_DATA  # a tensor that the model keeps, or takes from the script
     return () if undefined_for(birth) or _is_nan_by_itself(birth) else None
+
+
+def _of_denominator(birth: Provenance, optimizer: str, eps: float) -> tuple[str, ...]:
+    """Return what to change if the constant that the optimizer adds to its denominator is too small; () if not."""
+    in_half = any(operation.dtype == "float16" for operation in birth.chain)
+    if eps <= (_EPS_IN_HALF if in_half else 0):
+        return ((_OF_EPS_IN_HALF if eps else _OF_EPS).format(optimizer or "the optimizer"),)
+    return ()
 
 
 def of_update(optimizer: str = "optimizer") -> tuple[str, ...]:

@@ -7,11 +7,11 @@ first."""
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from gradstudio.core.diagnosis.finding import RANK, Finding, Severity
+from gradstudio.core.diagnosis.undefined_operations import is_born_in_loss, undefined_for
 from gradstudio.core.history import LOOK_EVERY
 from gradstudio.core.provenance import Provenance
 
@@ -47,18 +47,6 @@ _EXACT = (
     "updates_after_spike", "exploding_gradient", "nonfinite_loss",
     "nonfinite_gradient", "nonfinite_weights", "loss_spike",
 )  # fmt: skip
-_UNDEFINED = (
-    "log", "div", "sqrt", "pow", "reciprocal", "norm", "cdist", "acos", "asin", "atanh", "erfinv", "slogdet",
-)  # fmt: skip
-# Substrings of the names of operations that are defined for every input that does not overflow.
-NOT_UNDEFINED = re.compile("(layer|batch|group|instance|rms)_?norm|log_?softmax|with_?logits")
-# Those among them that are infinite only for inputs that are too large, unless they divide by 0.
-_OF_LARGE = ("pow", "norm", "cdist")
-OF_NEGATIVE = "a fractional power of a negative number is NaN"  # phrase in a cause for this
-ROOT_OF_NEGATIVE = "the root of a negative number"  # phrase in a cause for this
-MEAN_OF_NONE = "the mean of no numbers at all is 0 / 0"  # phrase in a cause for this
-BEYOND = "a result beyond"  # phrase in a cause: a value grew too large for its number format
-_OVERFLOWS = 1e15  # values whose powers and quotients may lie beyond 3.4e38, the largest float32
 FIRST_UPDATE = "First update larger than the weights"  # title of update_ratio_high in that case
 OF_A_SPIKE = "Updates too large, of gradients that spiked"  # the same if the gradient caused it
 APART = "Right in training, useless on the test set"  # title of nothing_learned in that case
@@ -125,19 +113,10 @@ def rank_causes(findings: Iterable[Finding], provenance: Provenance | None = Non
         key=lambda finding: (finding.first_step, place[finding.rule], finding.rule),
     )
     with_data = provenance is not None and _is_from_input(provenance)
-    causes: list[Finding] = []
-    symptoms: list[Finding] = []
-    explained: set[str] = set()
-    for finding in grave:
-        if finding.rule in explained:
-            symptoms.append(finding)
-            continue
-        follow = [
-            other
-            for other in grave
-            if other is not finding
-            and other.rule not in explained
-            and place[other.rule] > place[finding.rule]
+
+    def explains(finding: Finding, other: Finding) -> bool:
+        return (
+            place[other.rule] > place[finding.rule]
             and finding.rule not in _ALONE
             and other.rule in _EXPLAINED_BY_THE_SCRIPT.get(finding.rule, (other.rule,))
             and other.rule in ORDER
@@ -147,13 +126,27 @@ def rank_causes(findings: Iterable[Finding], provenance: Provenance | None = Non
             and not (finding.rule == "exploding_gradient" and _was_before(other.rule, finding.rule, first))
             and not (_in_evaluation(other) and not _in_evaluation(finding))
             and not (with_data and finding.rule not in _NOT_FINITE and other.rule in _NOT_FINITE)
-        ]
+        )
+
+    return [*_with_effects(grave, explains), *notes]
+
+
+def _with_effects(grave: list[Finding], explains: Callable[[Finding, Finding], bool]) -> list[Finding]:
+    """Return the causes, each with the effects that it explains and that none before it does, and then the effects."""
+    causes: list[Finding] = []
+    symptoms: list[Finding] = []
+    explained: set[str] = set()
+    for finding in grave:
+        if finding.rule in explained:
+            symptoms.append(finding)
+            continue
+        follow = [other for other in grave if other.rule not in explained and explains(finding, other)]
         if follow:
             worst: Severity = max((finding.severity, *(other.severity for other in follow)), key=RANK.__getitem__)
             explained |= {other.rule for other in follow}
             finding = replace(finding, severity=worst, explains=tuple(other.rule for other in follow))
         causes.append(finding)
-    return [*causes, *symptoms, *notes]
+    return [*causes, *symptoms]
 
 
 def _is_refuted(finding: Finding, provenance: Provenance | None) -> bool:
@@ -288,26 +281,3 @@ def _move(order: list[str], rules: list[str], *, before: str) -> None:
 
 def _is_critical(finding: Finding | None) -> bool:
     return finding is not None and finding.severity == "critical"
-
-
-def is_born_in_loss(provenance: Provenance) -> bool:
-    """Return whether the loss produced the first NaN or Inf from finite values for which it is undefined: 0 / 0, the
-    log of 0 or less, a root at 0 or its derivative. A value that merely grew too large does not count."""
-    return not provenance.module and provenance.phase in ("loss", "backward") and undefined_for(provenance)
-
-
-def undefined_for(provenance: Provenance) -> bool:
-    """Return whether any operation produced the first NaN or Inf from finite values for which it is undefined."""
-    operation = provenance.chain[0] if provenance.chain else None
-    if operation is None or not operation.is_birth:
-        return False
-    if MEAN_OF_NONE in provenance.cause:  # a mean of some numbers only overflows
-        return True
-    if operation.given_inf and not operation.given_nan and operation.taken_largest > _OVERFLOWS:
-        return False
-    if BEYOND in provenance.cause and any(part in operation.name.lower() for part in _OF_LARGE):
-        return False
-    # if it may be one of several, all of them must be undefined
-    of = "" if operation.of == operation.name else operation.of
-    names = [NOT_UNDEFINED.sub("", f"{name} {of}".lower()) for name in operation.name.split(" or ")]
-    return all(any(part in name for part in _UNDEFINED) for name in names)

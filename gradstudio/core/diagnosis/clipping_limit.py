@@ -8,7 +8,8 @@ from functools import cache
 from gradstudio.core.diagnosis import weight_decay
 from gradstudio.core.diagnosis.mechanism import in_force
 from gradstudio.core.experiment import KNOBS
-from gradstudio.core.history import History, Settings
+from gradstudio.core.history import History
+from gradstudio.core.row import Settings
 
 BY_NORM = ("norm", "per_tensor", "per_module", "per_network")  # of all gradients, or of some by themselves
 

@@ -10,7 +10,8 @@ from itertools import pairwise
 import numpy as np
 
 from gradstudio.core.diagnosis.median import median
-from gradstudio.core.history import History, Settings, up_to
+from gradstudio.core.history import History, up_to
+from gradstudio.core.row import Settings
 from gradstudio.core.text import number
 
 _AFTER, _BEFORE = 5, 20  # updates around a step whose directions are compared

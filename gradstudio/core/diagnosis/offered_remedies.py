@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from gradstudio.core.diagnosis.birth_remedies import GIVEN_NUMBER
-from gradstudio.core.diagnosis.cause_ranking import is_born_in_loss, undefined_for
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.diagnosis.suggested_rate import CLEARLY
+from gradstudio.core.diagnosis.undefined_operations import is_born_in_loss, undefined_for
 from gradstudio.core.experiment import Experiment, parse_assignment
 from gradstudio.core.provenance import Provenance
 
@@ -68,7 +68,7 @@ def fitting(finding: Finding, knobs: Experiment, provenance: Provenance | None =
     """Return the finding with the remedies that apply. If the loss itself produced the first NaN from finite values, or
     the NaN came with the data, only the knobs of the loss or the data can prevent it, and other findings keep only
     their remedies for mistakes in the loop."""
-    offered = _remedies_for(finding, knobs)
+    offered = _remedies_of_a_game(finding, knobs) or _remedies_for(finding, knobs)
     mended = tuple(remedy for remedy in offered if remedy.startswith("mistakes."))
     not_finite = finding.rule in ("nonfinite_loss", "nonfinite_gradient", "nan_on_a_rank")
     if provenance is not None and is_born_in_loss(provenance) and knobs.loss.kind != "auto":
@@ -88,14 +88,20 @@ def _never_grew(provenance: Provenance) -> bool:
     return given or undefined_for(provenance)
 
 
+def _remedies_of_a_game(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
+    """Return the remedies of a finding that the momentum of two networks against each other explains."""
+    has_momentum = knobs.applies("optimizer.momentum") and knobs.optimizer.momentum > 0
+    if knobs.model.kind != "gan" or not has_momentum or finding.severity == "info":
+        return ()
+    if finding.rule == "clipping_always":  # neither change alone fixed it in our tests
+        return tuple(f"{remedy} clipping.kind=none" for remedy in _OF_THE_GAME)
+    return _OF_THE_GAME if finding.rule in _OF_ITS_STEPS else ()
+
+
 def _remedies_for(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
     """Return the remedies of a finding, in the order in which they are offered for these knobs."""
     remedies, grave = finding.remedies, finding.severity != "info"
-    game = knobs.model.kind == "gan" and knobs.applies("optimizer.momentum") and knobs.optimizer.momentum > 0
-    if game and grave and finding.rule in _OF_ITS_STEPS:
-        return _OF_THE_GAME
-    if game and grave and finding.rule == "clipping_always":  # neither change alone fixed it in our tests
-        return tuple(f"{remedy} clipping.kind=none" for remedy in _OF_THE_GAME)
+    warmup = f"schedule.warmup_steps={max(knobs.run.steps // 2, 1)}"
     match finding.rule:
         case "nonfinite_loss" | "nonfinite_gradient" if knobs.loss.kind in _OF_THE_LOSS:
             return _OF_THE_LOSS[knobs.loss.kind]
@@ -113,11 +119,11 @@ def _remedies_for(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
             return _with_weight(remedies, knobs)
         case "vanishing_gradient" | "update_ratio_high" if knobs.model.kind == "transformer" and grave:
             rest = (remedy for remedy in remedies if remedy.startswith(("optimizer.", "clipping.")))
-            return "model.norm_position=pre", f"schedule.warmup_steps={max(knobs.run.steps // 2, 1)}", *rest
+            return "model.norm_position=pre", warmup, *rest
         case "vanishing_in_time":
             return remedies[:1] if knobs.model.kind == "rnn" else remedies[1:]
         case "attention_collapse" if not knobs.schedule.warmup_steps:
-            return *remedies[:-1], f"schedule.warmup_steps={max(knobs.run.steps // 2, 1)}", *remedies[-1:]
+            return *remedies[:-1], warmup, *remedies[-1:]
         case "exploding_gradient" | "update_ratio_high" if knobs.model.kind == "policy" and grave:
             return _OF_A_POLICY
         case "update_ratio_high" if knobs.model.kind == "rnn" and knobs.optimizer.kind == "sgd" and grave:
@@ -126,22 +132,34 @@ def _remedies_for(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
             return "problem.input_scale=1", *remedies
         case "vanishing_gradient" | "signal_lost" if knobs.model.kind == "cnn":
             return _OF_DEEP_CONVOLUTIONS
-        case "poor_initialization" if abs(knobs.model.initial_bias) > 1:
-            return *_shrinking(knobs), *remedies
-        case "poor_initialization" if knobs.model.kind == "cnn" and _is_drawn_to_size(knobs):
-            return _OF_DEEP_CONVOLUTIONS
-        case "poor_initialization" if _sums_unnormed(knobs):
-            gain = 1 / math.sqrt(knobs.model.depth)
-            return f"model.init=he model.init_gain={gain:.3g}", "model.init=lsuv model.init_gain=1", "model.norm=batch"
-        case "update_ratio_high" if knobs.optimizer.kind != "sgd" and grave:
-            usual = _USUAL_RATE[knobs.optimizer.kind]
-            first = (f"optimizer.lr={usual:g}",) if usual < knobs.optimizer.lr / CLEARLY else ()
-            return remedies if remedies and "weight_decay" in remedies[0] else (*first, *remedies)
-        case "exploding_gradient" | "dead_units" if knobs.optimizer.kind != "sgd" and grave:
-            # Adam and similar optimizers undo most of the effect of clipping
-            return _beginning_with("optimizer.lr", remedies)
+        case "poor_initialization":
+            return _other_initializations(remedies, knobs)
+        case "update_ratio_high" | "exploding_gradient" | "dead_units" if knobs.optimizer.kind != "sgd" and grave:
+            return _under_another_optimizer(finding, knobs)
         case "nothing_learned":
             return (*_AGAINST_GUESSING.get(knobs.problem.task, ()), *remedies)
+    return remedies
+
+
+def _under_another_optimizer(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
+    """Return the remedies for large steps of Adam and similar optimizers, which undo most of the effect of clipping."""
+    if finding.rule != "update_ratio_high":
+        return _beginning_with("optimizer.lr", finding.remedies)
+    if finding.remedies and "weight_decay" in finding.remedies[0]:
+        return finding.remedies
+    usual = _USUAL_RATE[knobs.optimizer.kind]
+    return (*((f"optimizer.lr={usual:g}",) if usual < knobs.optimizer.lr / CLEARLY else ()), *finding.remedies)
+
+
+def _other_initializations(remedies: tuple[str, ...], knobs: Experiment) -> tuple[str, ...]:
+    """Return remedies for weights and biases that the signal or the gradient does not survive."""
+    if abs(knobs.model.initial_bias) > 1:
+        return *_shrinking(knobs), *remedies
+    if knobs.model.kind == "cnn" and knobs.model.init_gain == 1 and knobs.model.init not in ("zeros", "normal"):
+        return _OF_DEEP_CONVOLUTIONS  # each layer is drawn to its size
+    if knobs.model.residual and knobs.applies("model.residual") and knobs.model.norm == "none":  # sums grow
+        gain = 1 / math.sqrt(knobs.model.depth)
+        return f"model.init=he model.init_gain={gain:.3g}", "model.init=lsuv model.init_gain=1", "model.norm=batch"
     return remedies
 
 
@@ -177,11 +195,6 @@ def _is_scaled_up(knobs: Experiment) -> bool:
     return knobs.problem.input_scale > 1 or knobs.loss.weight > 1 or knobs.loss.z_loss > 1
 
 
-def _sums_unnormed(knobs: Experiment) -> bool:
-    """Return whether residual sums grow from layer to layer although each layer is initialized to scale."""
-    return knobs.model.residual and knobs.applies("model.residual") and knobs.model.norm == "none"
-
-
 def _shrinking(knobs: Experiment) -> tuple[str, ...]:
     """Return the combined remedies for values that were too large before the first update: each alone may not be
     enough."""
@@ -194,11 +207,6 @@ def _shrinking(knobs: Experiment) -> tuple[str, ...]:
     )
     changes = " ".join(change for change, needed in large if needed)
     return (changes,) if changes else ()
-
-
-def _is_drawn_to_size(knobs: Experiment) -> bool:
-    """Return whether the initialization scheme scales the weights to the size of each layer."""
-    return knobs.model.init_gain == 1 and knobs.model.init not in ("zeros", "normal")
 
 
 def _different(remedies: Iterable[str]) -> tuple[str, ...]:

@@ -7,7 +7,8 @@ import numpy as np
 
 from gradstudio.core.diagnosis.mechanism import in_force
 from gradstudio.core.diagnosis.median import median
-from gradstudio.core.history import History, Settings
+from gradstudio.core.history import History
+from gradstudio.core.row import Settings
 from gradstudio.core.text import number
 
 DECOUPLED = ("adamw", "lion", "muon", "stable_adamw")  # optimizers that subtract lr x weight_decay of the weights

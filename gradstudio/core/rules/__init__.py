@@ -1,6 +1,6 @@
 """The rules, one file each. A rule reads a History step by step and reports what it found.
 What rules share is in core/diagnosis/; nothing else is here.
-May use core/diagnosis, core/history.py, core/loop_calls.py, core/text.py and core/unknown.py."""
+May use core/diagnosis, core/history.py, core/loop_calls.py, core/row.py, core/text.py and core/unknown.py."""
 
 from __future__ import annotations
 

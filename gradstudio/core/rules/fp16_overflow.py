@@ -8,7 +8,8 @@ import numpy as np
 
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
-from gradstudio.core.history import History, loss_broke, up_to
+from gradstudio.core.history import History, up_to
+from gradstudio.core.row import loss_broke
 from gradstudio.core.text import number, plural
 from gradstudio.core.unknown import is_known
 

@@ -11,7 +11,8 @@ import numpy as np
 from gradstudio.core.diagnosis import clipping_limit, mechanism
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.diagnosis.progress import Progress
-from gradstudio.core.history import History, loss_broke
+from gradstudio.core.history import History
+from gradstudio.core.row import loss_broke
 from gradstudio.core.text import join_with_and, number, plural
 from gradstudio.core.unknown import is_known, known_mask
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from gradstudio.core.history import Activation
+from gradstudio.core.row import Activation
 from gradstudio.engine.models.batch_norms import freeze_statistics
 from gradstudio.engine.models.hidden_stack import Hidden
 from gradstudio.engine.models.rnn import RecurrentStack, one_layer

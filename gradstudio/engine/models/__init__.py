@@ -11,7 +11,7 @@ from typing import Literal
 
 from torch import nn
 
-from gradstudio.core.history import Layer
+from gradstudio.core.row import Layer
 from gradstudio.core.sections.task_knobs import Model
 from gradstudio.engine.models.cnn import CNN
 from gradstudio.engine.models.gan import GAN

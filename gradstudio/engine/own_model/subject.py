@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.history import Activation, Layer
 from gradstudio.core.knobs import KnobError
+from gradstudio.core.row import Activation, Layer
 from gradstudio.core.sections.task_knobs import Model as ModelKnobs
 from gradstudio.core.studio_file import StudioFile
 from gradstudio.core.unknown import UNKNOWN

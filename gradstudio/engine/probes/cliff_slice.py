@@ -15,8 +15,8 @@ from torch import Tensor
 
 from gradstudio.core.cliff import ACROSS, DOWN, LEFT, UP, Cliff, Landing, Second
 from gradstudio.core.gauge_samples import Unmeasurable
-from gradstudio.core.history import Row
 from gradstudio.core.knobs import KnobError
+from gradstudio.core.row import Row
 from gradstudio.engine.probes.stand_in_model import batches_to_come
 from gradstudio.engine.snapshot import Snapshot
 from gradstudio.engine.trainer import Trainer

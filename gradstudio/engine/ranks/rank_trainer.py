@@ -17,8 +17,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from gradstudio.core import ranks_allowed
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.history import LOOK_EVERY, Row
+from gradstudio.core.history import LOOK_EVERY
 from gradstudio.core.rank_figures import RankFigures
+from gradstudio.core.row import Row
 from gradstudio.core.unknown import UNKNOWN
 from gradstudio.engine.ranks.collectives import Collectives
 from gradstudio.engine.ranks.kept_step import KEPT, KeptStep

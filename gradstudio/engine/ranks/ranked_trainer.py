@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from gradstudio.core.experiment import Experiment, check_passed, find_knob
-from gradstudio.core.history import Row
 from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.provenance import Provenance, ProvenanceUnknown
 from gradstudio.core.rank_figures import RANK_COLUMNS, RankFigures
 from gradstudio.core.ranks_allowed import RankFailure
+from gradstudio.core.row import Row
 from gradstudio.core.text import join_with_and
 from gradstudio.core.unknown import UNKNOWN, is_known, known_mask
 from gradstudio.engine.ranks import collectives

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from gradstudio.core.history import AccumulationError, Activations
+from gradstudio.core.row import AccumulationError, Activations
 from gradstudio.core.unknown import UNKNOWN
 from gradstudio.engine.runtime import out_of_memory
 from gradstudio.engine.step.accumulation import difference, gradient_of, join, summed_gradient

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradstudio.core.history import LAYER_METRICS, Row
+from gradstudio.core.history import LAYER_METRICS
+from gradstudio.core.row import Row
 from gradstudio.core.unknown import UNKNOWN
 from gradstudio.engine.passes.flat import Flat
 from gradstudio.engine.step.accumulation import mean_loss

@@ -15,8 +15,8 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from gradstudio.core.history import Row, Settings
 from gradstudio.core.loop_calls import Loop
+from gradstudio.core.row import Row, Settings
 from gradstudio.core.unknown import UNKNOWN
 from gradstudio.engine.gauges.every_step import Change, Gauges, Gradient, by_layer, coefficient, cosine
 from gradstudio.engine.gauges.on_device import DeviceGauges

@@ -11,7 +11,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QLabel, QPushButton, QWidget
 
 from gradstudio.core.gauge_samples import ClippedGradient, Exponents, Logits, NoiseScale, Overshoot, Sample, Sharpness
-from gradstudio.core.history import Activations
+from gradstudio.core.row import Activations
 from gradstudio.core.text import number, short_name, strong
 from gradstudio.gui.gauges.clip_card import ClipCard
 from gradstudio.gui.gauges.gauge_pictures import ExponentBars, Sparkline

@@ -7,7 +7,7 @@ from PySide6.QtCore import QPointF, Qt, Signal
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QComboBox, QFrame, QLabel, QPushButton, QWidget
 
-from gradstudio.core.history import Layer
+from gradstudio.core.row import Layer
 from gradstudio.core.text import number, percent, plural
 from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
 from gradstudio.gui.plots.layer_histograms import LayerHistograms

@@ -13,7 +13,8 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QPen
 
 from gradstudio.core.files import Content
-from gradstudio.core.history import LAYER_METRICS, History, Layer
+from gradstudio.core.history import LAYER_METRICS, History
+from gradstudio.core.row import Layer
 from gradstudio.core.rule_thresholds import all_rules
 from gradstudio.core.rules.update_ratio_high import UpdateRatioHigh
 from gradstudio.core.rules.update_ratio_low import UpdateRatioLow

@@ -11,7 +11,8 @@ from PySide6.QtCore import QPointF, Qt, Signal
 from PySide6.QtGui import QPainterPath, QPen
 from PySide6.QtWidgets import QGraphicsPathItem, QWidget
 
-from gradstudio.core.history import LAYER_METRICS, Layer
+from gradstudio.core.history import LAYER_METRICS
+from gradstudio.core.row import Layer
 from gradstudio.core.text import number
 from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
 from gradstudio.gui.plots.heatmap_plot import HeatmapPlot

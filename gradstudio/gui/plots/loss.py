@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from PySide6.QtCore import Signal
 
-from gradstudio.core.history import loss_broke
+from gradstudio.core.row import loss_broke
 from gradstudio.core.task_measures import loss_may_be_negative, measure, why_it_need_not_fall
 from gradstudio.core.text import number, percent
 from gradstudio.gui.drawing.axes import EitherAxis

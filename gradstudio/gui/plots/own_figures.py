@@ -11,7 +11,7 @@ from typing import BinaryIO
 import numpy as np
 
 from gradstudio.core.files import Content
-from gradstudio.core.history import Logged
+from gradstudio.core.row import Logged
 from gradstudio.core.text import number
 from gradstudio.gui.drawing.axes import Axis
 from gradstudio.gui.drawing.dots import Dots

@@ -12,11 +12,12 @@ from gradstudio.core import presets
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.events import MOST_CHANGES, Change, Event
 from gradstudio.core.experiment import Experiment, differing, find_knob
-from gradstudio.core.history import AccumulationError, Activation, Activations, History, Layer, Logged, Settings
+from gradstudio.core.history import History
 from gradstudio.core.knobs import of_today
 from gradstudio.core.loop_calls import Loop
 from gradstudio.core.presets import Preset
 from gradstudio.core.provenance import Operation, Provenance
+from gradstudio.core.row import AccumulationError, Activation, Activations, Layer, Logged, Settings
 from gradstudio.core.strict_json import encode_floats
 from gradstudio.core.text import clean
 from gradstudio.core.unknown import UNKNOWN, is_known

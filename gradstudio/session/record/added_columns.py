@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gradstudio.core import plugins
-from gradstudio.core.history import Logged, Row
+from gradstudio.core.row import Logged, Row
 
 
 def with_columns(row: Row, place: int, gauges: tuple[tuple[str, float], ...] = ()) -> Row:

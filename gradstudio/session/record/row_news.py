@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from gradstudio.core.events import Kind
-from gradstudio.core.history import Row, loss_broke
+from gradstudio.core.row import Row, loss_broke
 from gradstudio.core.sections.task_knobs import Problem
 from gradstudio.core.text import number
 

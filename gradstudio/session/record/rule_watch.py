@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 
 from gradstudio.core.diagnosis.diagnosis import Diagnosis
-from gradstudio.core.history import History, Row
+from gradstudio.core.history import History
+from gradstudio.core.row import Row
 
 
 class RuleWatch:

@@ -15,11 +15,12 @@ from gradstudio.core.diagnosis.finding import RANK, Finding
 from gradstudio.core.events import Change, Event, Kind
 from gradstudio.core.experiment import Experiment, find_knob
 from gradstudio.core.gauge_samples import Sample, add_sample
-from gradstudio.core.history import ALIKE, History, Layer, Row
+from gradstudio.core.history import History
 from gradstudio.core.knobs import Value, value_text
 from gradstudio.core.loop_calls import in_words
 from gradstudio.core.older_meanings import differences
 from gradstudio.core.provenance import Provenance
+from gradstudio.core.row import ALIKE, Layer, Row
 from gradstudio.core.unknown import UNKNOWN
 from gradstudio.session.record import row_news
 from gradstudio.session.record.added_columns import with_columns

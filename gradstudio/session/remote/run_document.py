@@ -11,11 +11,12 @@ from gradstudio.core import presets
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.events import Change, Event
 from gradstudio.core.experiment import Experiment, differing
-from gradstudio.core.history import AccumulationError, Activations, History, Layer, Logged, Settings
+from gradstudio.core.history import History
 from gradstudio.core.knobs import Value
 from gradstudio.core.loop_calls import Loop
 from gradstudio.core.presets import Preset
 from gradstudio.core.provenance import Provenance
+from gradstudio.core.row import AccumulationError, Activations, Layer, Logged, Settings
 from gradstudio.core.typed_json import plain, typed
 from gradstudio.session import own_model
 from gradstudio.session.record.run import JoinedBatch, Run, Status

@@ -7,8 +7,9 @@ import math
 from typing import TYPE_CHECKING
 
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.history import LOOK_EVERY, SAMPLE_EVERY, Row
+from gradstudio.core.history import LOOK_EVERY, SAMPLE_EVERY
 from gradstudio.core.ranks_allowed import several
+from gradstudio.core.row import Row
 from gradstudio.session.record.run import Run
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 
-from gradstudio.core.history import Row
+from gradstudio.core.row import Row
 from gradstudio.session.record.run_writer import RunWriter
 
 HELD = 1 / 60  # seconds until rows are shown, checked at the end of a step: half the time between two frames

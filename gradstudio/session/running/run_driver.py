@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, cast
 
 from gradstudio.core import jit, ranks_allowed
-from gradstudio.core.history import BLOCK, Row
+from gradstudio.core.history import BLOCK
 from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.provenance import ProvenanceUnknown
+from gradstudio.core.row import Row
 from gradstudio.session import own_model
 from gradstudio.session.footprint import budget
 from gradstudio.session.record.run import Run, Status

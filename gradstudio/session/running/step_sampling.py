@@ -13,7 +13,7 @@ from gradstudio.session.record.snapshots import Snapshots
 from gradstudio.session.running.investigation import replay
 
 if TYPE_CHECKING:
-    from gradstudio.core.history import Row
+    from gradstudio.core.row import Row
     from gradstudio.engine.trainer import Trainer
 
 RANKS = "Not measured with several ranks: the model is in their processes."

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gradstudio.core.diagnosis.finding import Finding
-from gradstudio.core.history import LOOK_EVERY, loss_broke
+from gradstudio.core.history import LOOK_EVERY
+from gradstudio.core.row import loss_broke
 from gradstudio.core.task_measures import measure
 from gradstudio.core.text import number, percent, plural
 from gradstudio.session import own_model

@@ -6,8 +6,8 @@ from typing import Literal
 
 import numpy as np
 
-from gradstudio.core.history import loss_broke
 from gradstudio.core.knobs import value_text
+from gradstudio.core.row import loss_broke
 from gradstudio.core.task_measures import has_test_set, measure
 from gradstudio.core.text import number, one_line, percent, plural
 from gradstudio.core.unknown import is_known

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from gradstudio.core.events import Kind
-from gradstudio.core.history import Layer
+from gradstudio.core.row import Layer
 from gradstudio.core.text import join_with_and, number
 from gradstudio.core.unknown import is_known
 from gradstudio.watching.births.step_births import NO_BIRTH

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from gradstudio.core.history import History, Row
+from gradstudio.core.history import History
 from gradstudio.core.provenance import Provenance, is_node, operation_of
+from gradstudio.core.row import Row
 from gradstudio.core.text import brief, number
 from gradstudio.core.unknown import is_known
 from gradstudio.watching.births.loss_code import BEFORE_THE_LOSS

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from gradstudio.core.history import Layer
 from gradstudio.core.provenance import Operation, Provenance
+from gradstudio.core.row import Layer
 from gradstudio.core.text import join_with_and, number
 from gradstudio.core.unknown import is_known
 from gradstudio.engine.operation_watcher import together, values_of

@@ -17,7 +17,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 import gradstudio
-from gradstudio.core.history import Layer
+from gradstudio.core.row import Layer
 from gradstudio.core.text import LONGEST_TITLE, number, plural, shorten
 from gradstudio.core.unknown import is_known
 from gradstudio.watching.hooks.rank_place import Place

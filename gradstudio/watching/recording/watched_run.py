@@ -18,9 +18,9 @@ from gradstudio.core import plugins
 from gradstudio.core.columns import COLUMNS
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.events import Kind
-from gradstudio.core.history import Layer, Logged
 from gradstudio.core.presets import Preset
 from gradstudio.core.provenance import Provenance
+from gradstudio.core.row import Layer, Logged
 from gradstudio.core.text import clean, number
 from gradstudio.engine.gauges import added_gauges
 from gradstudio.session.files import gate

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from gradstudio.core.history import Layer
+from gradstudio.core.row import Layer
 from gradstudio.watching.script.living_objects import living
 from gradstudio.watching.script.script_names import name_of
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gradstudio.core.history import Layer
+from gradstudio.core.row import Layer
 
 
 class ModuleLayers:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-from gradstudio.core.history import loss_broke
+from gradstudio.core.row import loss_broke
 from gradstudio.watching.hooks.torch_hooks import Roots
 from gradstudio.watching.measuring.parameters import NO_LAYERS, Change, Gradient
 from gradstudio.watching.steps.joined_optimizers import JoinedOptimizers, Parts, members_of, together

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from gradstudio.core.columns import COLUMNS
 from gradstudio.core.diagnosis.finding import Finding
-from gradstudio.core.history import Row, Settings, loss_broke
 from gradstudio.core.loop_calls import Loop
+from gradstudio.core.row import Row, Settings, loss_broke
 from gradstudio.core.unknown import UNKNOWN, is_known
 from gradstudio.engine.gauges.every_step import coefficient, cosine
 from gradstudio.watching.births.step_births import NO_BIRTH, Birth

@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
-from gradstudio.core.history import loss_broke
 from gradstudio.core.provenance import Provenance
+from gradstudio.core.row import loss_broke
 from gradstudio.core.unknown import UNKNOWN, is_known
 from gradstudio.engine.torch_internals.clipping_hooks import clipping_is_observable
 from gradstudio.watching.births.skipped_batches import SkippedBatch

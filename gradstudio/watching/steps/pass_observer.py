@@ -16,8 +16,9 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from gradstudio.core.gradient_spikes import Spikes
-from gradstudio.core.history import LOOK_EVERY, Layer, loss_broke
+from gradstudio.core.history import LOOK_EVERY
 from gradstudio.core.provenance import Provenance
+from gradstudio.core.row import Layer, loss_broke
 from gradstudio.session.library.stored_runs import MOST_LAYERS
 from gradstudio.watching.births.skipped_batches import SkippedBatch
 from gradstudio.watching.hooks.guard import say

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.history import Settings
 from gradstudio.core.knobs import KnobError, Value
+from gradstudio.core.row import Settings
 from gradstudio.core.unknown import UNKNOWN, is_known
 from gradstudio.watching.hooks.torch_hooks import Roots
 from gradstudio.watching.measuring.device_parameters import PendingFigures

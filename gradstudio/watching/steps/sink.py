@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from torch.optim import Optimizer
 
 from gradstudio.core.diagnosis.finding import Finding
-from gradstudio.core.history import Layer
+from gradstudio.core.row import Layer
 from gradstudio.watching.births.skipped_batches import SkippedBatch
 from gradstudio.watching.steps.measured_step import MeasuredStep
 

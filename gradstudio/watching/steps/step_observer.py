@@ -12,7 +12,8 @@ import numpy as np
 from torch import nn
 from torch.optim import Optimizer
 
-from gradstudio.core.history import LAYER_METRICS, loss_broke
+from gradstudio.core.history import LAYER_METRICS
+from gradstudio.core.row import loss_broke
 from gradstudio.core.unknown import UNKNOWN, is_known
 from gradstudio.watching.births.skipped_batches import SkippedBatch
 from gradstudio.watching.births.step_births import MADE_BY_THE_SCRIPT, MOST_SEARCHES

@@ -12,7 +12,8 @@ import pytest
 from waiting import PATIENCE
 
 from gradstudio.core import presets
-from gradstudio.core.history import COLUMNS, LAYER_METRICS, Layer, Row
+from gradstudio.core.history import COLUMNS, LAYER_METRICS
+from gradstudio.core.row import Layer, Row
 from gradstudio.session.library.checksums import updating
 from gradstudio.session.library.followed_run import FollowedRun
 from gradstudio.session.library.library_faults import LibraryError

@@ -23,7 +23,8 @@ from waiting import ENDLESS, PATIENCE, join, until
 
 from gradstudio.core import presets
 from gradstudio.core.events import Change
-from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, OLDER, History, Layer, Row, Settings
+from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, OLDER, History
+from gradstudio.core.row import Layer, Row, Settings
 from gradstudio.core.unknown import known_mask
 from gradstudio.session.files.summary import summarize
 from gradstudio.session.library import (

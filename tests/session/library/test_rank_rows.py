@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from gradstudio.core import presets
-from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, Layer, Row
+from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS
 from gradstudio.core.rank_figures import RANK_COLUMNS
+from gradstudio.core.row import Layer, Row
 from gradstudio.session.files import report
 from gradstudio.session.files.run_files import has_ranks, ranks_npz
 from gradstudio.session.library import followed_run, packing

@@ -13,7 +13,8 @@ import pytest
 from waiting import PATIENCE, until
 
 from gradstudio.core import presets
-from gradstudio.core.history import COLUMNS, LAYER_METRICS, Layer, Row
+from gradstudio.core.history import COLUMNS, LAYER_METRICS
+from gradstudio.core.row import Layer, Row
 from gradstudio.session.library import writer
 from gradstudio.session.library.store import Library
 from gradstudio.session.library.writer import LibraryWriter

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from gradstudio.core import presets
-from gradstudio.core.history import COLUMNS, LAYER_METRICS, Layer, Row
+from gradstudio.core.history import COLUMNS, LAYER_METRICS
+from gradstudio.core.row import Layer, Row
 from gradstudio.session.library import library_faults, salvage, schema
 from gradstudio.session.library.library_faults import LibraryError
 from gradstudio.session.library.open_files import identity

@@ -7,8 +7,9 @@ import numpy as np
 from gradstudio.core.columns import COLUMNS, LAYER_METRICS
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.history import Activations, History, Layer
+from gradstudio.core.history import History
 from gradstudio.core.presets import Preset
+from gradstudio.core.row import Activations, Layer
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.remote.run_news import RunSender

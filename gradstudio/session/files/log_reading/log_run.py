@@ -12,9 +12,9 @@ import numpy as np
 
 from gradstudio.core.columns import COLUMNS, LAYER_METRICS
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.history import Logged, Row, loss_broke
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.presets import Preset
+from gradstudio.core.row import Logged, Row, loss_broke
 from gradstudio.core.text import LONGEST_TITLE, clean, shorten
 from gradstudio.core.unknown import UNKNOWN, is_known, known_mask
 from gradstudio.session.files import curve_import

@@ -11,7 +11,8 @@ import numpy as np
 
 from gradstudio.core.events import Event
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.history import BLOCK, History, Layer
+from gradstudio.core.history import BLOCK, History
+from gradstudio.core.row import Layer
 from gradstudio.session.record.run import Run
 
 POINTS = 2000  # points of a curve, at most

@@ -13,8 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
-from gradstudio.core.history import loss_broke
 from gradstudio.core.open_fonts import close_fonts
+from gradstudio.core.row import loss_broke
 from gradstudio.core.text import number
 from gradstudio.core.unknown import known_mask
 from gradstudio.session.files.report.figure_axis import log2_axis, log_axis, plain_axis, step_axis
