@@ -288,16 +288,16 @@ class Observers:
 
     def before_copying(self) -> None:
         for observer in self.all:
-            observer.births.detach()
+            observer.births.passes.detach()
 
     def after_copying(self) -> None:
         for observer in self.all:
-            observer.births.attach()
+            observer.births.passes.attach()
 
     def on_compile(self, model: nn.Module) -> None:
         for observer in self.all:
             if any(each is model for each in observer.models):
-                observer.births.attach()
+                observer.births.passes.attach()
 
     def before_eval(self, module: nn.Module) -> None:
         for observer in self._of_this_thread():

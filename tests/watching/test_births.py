@@ -260,7 +260,7 @@ def test_a_hook_of_the_script_before_the_pass_is_called_once_when_that_is_made_a
     births = Births(model)
     found = births.before_backward([model(torch.full((3, 4), 1.5)).sum()])
     assert found is not None and found.operation == "aten.log.default", births.unknown
-    (kept,) = births._latest[:1] if births._latest else ()
+    (kept,) = births.passes.latest[:1] if births.passes.latest else ()
     assert kept.inputs[0].max() == 1.5
 
 
@@ -1303,11 +1303,11 @@ def test_a_pass_without_a_backward_pass_is_forgotten_at_the_next() -> None:
     model = nn.Linear(4, 2)
     births = Births(model)
     outputs = model(torch.randn(3, 4))
-    kept = weakref.ref(outputs.grad_fn.metadata[births.mark])
+    kept = weakref.ref(outputs.grad_fn.metadata[births.passes.mark])
     assert kept() is not None and births.at_the_end() is None
     outputs = model(torch.randn(3, 4))
     assert kept() is None
-    kept = weakref.ref(outputs.grad_fn.metadata[births.mark])
+    kept = weakref.ref(outputs.grad_fn.metadata[births.passes.mark])
     births.clear()
     del outputs
     assert kept() is None

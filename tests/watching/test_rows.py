@@ -27,7 +27,7 @@ from gradstudio.core.unknown import is_known
 from gradstudio.engine.torch_internals import clipping_hooks
 from gradstudio.session.record.ranked_findings import ranked_findings
 from gradstudio.session.running.investigation import sentence
-from gradstudio.watching.births import step_births as births
+from gradstudio.watching.births import observed_passes as births
 from gradstudio.watching.measuring.parameters import NOT_MEASURED, Gradient
 from gradstudio.watching.recording.run_facts import Script
 from gradstudio.watching.steps.measured_step import MeasuredStep
@@ -822,7 +822,7 @@ def test_backward_passes_of_other_models_are_not_kept(watch: Watch, monkeypatch:
         (trained(torch.randn(2, 6)).sum() * reached(torch.randn(2, 6)).sum()).backward()
         optimizers[0].step()
     kept: Any = [each._observer.births for each in (one, *others)]
-    assert [len(each._roots) for each in kept[:2]] == [0, 0] and len(kept[2]._roots) <= 8
+    assert [len(each.passes.step.roots) for each in kept[:2]] == [0, 0] and len(kept[2].passes.step.roots) <= 8
     assert len(columns(one, "loss")[0]) == 20
 
 

@@ -318,7 +318,7 @@ def test_only_the_module_that_is_called_is_heard_from_then_on() -> None:
         inner(torch.ones(1, 4))  # an evaluation
     middle(torch.ones(1, 4)).sum().backward()
     assert [len(each._forward_hooks) for each in (inner, middle, outer)] == [0, 1, 0]
-    assert births.models == [middle]
+    assert births.passes.models == [middle]
     births.remove()
     assert not middle._forward_hooks
 

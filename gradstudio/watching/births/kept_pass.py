@@ -4,6 +4,7 @@ and the gradients that came back. References, no copies."""
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -55,6 +56,16 @@ class KeptPass:
         self.held_by: list[weakref.ref[Any]] = []
 
     @property
+    def ends(self) -> list[Any]:
+        """The nodes of autograd's graph that produced its inputs."""
+        return [node for tensor, _ in self.taken if (node := tensor.grad_fn) is not None]
+
+    @property
+    def has_gradient(self) -> bool:
+        """Whether a gradient has come back to it."""
+        return any(gradient is not None for gradient in self.gradients)
+
+    @property
     def is_held(self) -> bool:
         """Whether the script still has the graph of an output, so that a gradient can come back."""
         return any(each() is not None for each in self.held_by)
@@ -78,6 +89,11 @@ class KeptPass:
         """Return an original output; None if it was changed in place since."""
         tensor, before = self.given[place]
         return tensor if version(tensor) == before else None
+
+
+def all_finite(tensors: Sequence[Tensor | None]) -> bool:
+    """Return whether no tensor has a non-finite value, as far as they are known."""
+    return all(tensor is None or values_of(tensor).finite for tensor in tensors)
 
 
 def _is_broken(result: Tensor) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,6 +15,8 @@ from gradstudio.core.provenance import Phase, Provenance, ProvenanceUnknown, ope
 from gradstudio.engine import birth
 from gradstudio.engine.operation_watcher import NOTHING, Values, WatchedOperation, together, values_of
 from gradstudio.watching.births import operation_lines
+from gradstudio.watching.births.kept_pass import all_finite
+from gradstudio.watching.births.loss_derivatives import Derivative
 from gradstudio.watching.births.loss_nodes import is_steep
 from gradstudio.watching.births.loss_operands import (
     cause_behind_a_mask,
@@ -28,11 +30,10 @@ from gradstudio.watching.births.loss_values import (
     LossCode,
     in_order,
     is_leaf,
-    is_whole_power,
     nodes_behind,
-    saved_of,
     weight_behind,
 )
+from gradstudio.watching.births.saved_tensors import is_whole_power, saved_of
 from gradstudio.watching.script.model_layers import ModelLike
 
 BEFORE_THE_LOSS = " before the loss"  # in a sentence about the value of a weight by then
@@ -45,14 +46,6 @@ _HANDING_ON = VIEWS | {
 }  # fmt: skip
 MOST_BEFORE, _USUAL = 4, 1e9  # consecutive operations, and numbers none of which overflows
 _TARGETS = "it takes no gradient, as a target, an advantage or a mask"
-
-
-class Derivative(NamedTuple):
-    """The inputs and outputs of a derivative of the loss code in a backward pass."""
-
-    node: Any
-    came: tuple[Tensor | None, ...]
-    gave: tuple[Tensor | None, ...]
 
 
 def born_in(roots: Sequence[Tensor], mark: str, model: ModelLike) -> Provenance | None:
@@ -75,7 +68,7 @@ def born_in_a_pass(roots: Sequence[Tensor], model: ModelLike) -> Provenance | No
         tensor, inputs = code.result_of(node), code.inputs(node)
         if tensor is None or not values_of(tensor).nan or any(each.tensor is None for each in inputs):
             continue
-        if inputs and _all_finite([each.tensor for each in inputs]):
+        if inputs and all_finite([each.tensor for each in inputs]):
             source = operation_lines.line_in_model(operation_of(node.name()), model)
             return _provenance("forward", [node], inputs, tensor, source)
     return None
@@ -200,7 +193,7 @@ class _Search:
         """Return the birth of a non-finite result of a derivative whose incoming gradient was finite: in it, or in a
         non-finite value of the loss code although the loss is finite."""
         inputs, result = self.code.inputs(derivative.node), self.code.result_of(derivative.node)
-        if not _all_finite([*(each.tensor for each in inputs), result]):
+        if not all_finite([*(each.tensor for each in inputs), result]):
             before = {id(node) for node in nodes_behind([derivative.node], self._mark)}
             if birth_before := self.first_in([node for node in self.code.nodes if id(node) in before]):
                 return birth_before
@@ -227,7 +220,7 @@ def born_behind(
     search = _Search(LossCode(roots, mark, model, past_mended=True), mark, model)
     ours = set(map(id, nodes))
     for each in heard:
-        if id(each.node) in ours and _all_finite(each.came) and not _all_finite(each.gave):
+        if id(each.node) in ours and all_finite(each.came) and not all_finite(each.gave):
             return replace(search.of_derivative(each), micro_batch=micro_batch, micro_batches=micro_batches)
     if not nodes_alone:
         raise ProvenanceUnknown("all was finite when the step was made again")
@@ -290,7 +283,3 @@ def _hands_on(node: Any, inputs: Sequence[Input]) -> bool:
     operation = operation_of(node.name())
     by = inputs[-1].tensor if operation == "div" else None
     return operation in _HANDING_ON or (by is not None and not values_of(by).zeros)
-
-
-def _all_finite(tensors: Sequence[Tensor | None]) -> bool:
-    return all(tensor is None or values_of(tensor).finite for tensor in tensors)

@@ -12,16 +12,8 @@ from torch import Tensor
 
 from gradstudio.core.provenance import operation_of
 from gradstudio.core.text import join_with_and, number
-from gradstudio.watching.births.loss_values import (
-    LABELLED,
-    MEAN,
-    VIEWS,
-    is_leaf,
-    saved_of,
-    shape_of,
-    signed,
-    target_of_divergence,
-)
+from gradstudio.watching.births.loss_values import VIEWS, is_leaf, shape_of
+from gradstudio.watching.births.saved_tensors import LABELLED, MEAN, saved_of, signed, target_of_divergence
 from gradstudio.watching.hooks.leaves import nodes_before
 
 MOST_NODES = 400  # number of nodes searched, nearest first

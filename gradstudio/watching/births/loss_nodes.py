@@ -11,15 +11,8 @@ from torch import Tensor
 from gradstudio.core.provenance import ProvenanceUnknown, operation_of
 from gradstudio.engine.operation_watcher import values_of
 from gradstudio.watching.births.kept_pass import KeptPass
-from gradstudio.watching.births.loss_values import (
-    MOST_HELD,
-    VIEWS,
-    hold,
-    is_leaf,
-    is_whole_power,
-    nodes_behind,
-    passes_of,
-)
+from gradstudio.watching.births.loss_values import MOST_HELD, VIEWS, is_leaf, nodes_behind, passes_of
+from gradstudio.watching.births.saved_tensors import hold, is_whole_power
 from gradstudio.watching.script.living_objects import living
 
 # Operations whose derivative is finite wherever they are. That of any other may be infinite or NaN although the result

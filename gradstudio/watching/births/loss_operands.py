@@ -11,7 +11,8 @@ from gradstudio.core.diagnosis.birth_remedies import TARGET_BELOW_0
 from gradstudio.core.provenance import OF_A_MASK, operation_of
 from gradstudio.core.text import number
 from gradstudio.engine.operation_watcher import values_of
-from gradstudio.watching.births.loss_values import VIEWS, saved_of, target_of_divergence
+from gradstudio.watching.births.loss_values import VIEWS
+from gradstudio.watching.births.saved_tensors import saved_of, target_of_divergence
 
 # Operations that put in a chosen value, and those that preserve it.
 _MASKS, _KEEPING = ("masked_fill", "where"), VIEWS | {"log_softmax", "clone", "neg"}

@@ -5,33 +5,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from gradstudio.core.provenance import ProvenanceUnknown, operation_of
-from gradstudio.engine.operation_watcher import has_memory, values_of
+from gradstudio.engine.operation_watcher import values_of
 from gradstudio.engine.torch_internals.autograd_nodes import results_of_node
 from gradstudio.watching.births.kept_pass import KeptPass
 from gradstudio.watching.births.operation_lines import LossLines, operand
+from gradstudio.watching.births.saved_tensors import EXPONENT, LABELLED, MEAN, saved_of, signed
 from gradstudio.watching.script.living_objects import living
 from gradstudio.watching.script.model_layers import ModelLike
 
 MOST_NODES = 10_000  # number of graph nodes searched
 MOST_HELD = 40  # operations of loss code; longer code is searched before the backward pass
-_SAVED = "gradstudio saved"  # of a node: the tensors that autograd has saved for it
 VIEWS = {"t", "transpose", "view", "reshape", "permute", "expand", "to_copy", "unsafe_view", "squeeze", "unsqueeze"}
-LABELLED = ("nll_loss", "nll_loss2d")  # losses that ignore some labels
-MEAN = 1  # torch's numbers for the reductions of its losses
 # the first saved one is the most informative: ctc_loss also has a table of -Inf
 _RESULTS = ("result", "result0", "result1")
-_EXPONENT = "exponent"  # a number, among tensors
-_COUNTS = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 # Index of a saved tensor among the inputs, counted from the last of them if negative.
 _PLACES = {
-    "self": 0, "input": 0, "x1": 0, "A": 0, "other": 1, "target": 1, "x2": 1, _EXPONENT: 1,
+    "self": 0, "input": 0, "x1": 0, "A": 0, "other": 1, "target": 1, "x2": 1, EXPONENT: 1,
     "mat1": -2, "batch1": -2, "vec1": -2, "mat2": -1, "batch2": -1, "vec2": -1,
 }  # fmt: skip
 ROLES = {"target": "target", "other": "second operand", "self": "input", "weight": "weight"}
@@ -110,7 +105,7 @@ class LossCode:
                 inputs[place] = each._replace(tensor=tensor)
         beside = {
             name: tensor for name, tensor in saved_of(node).items()
-            if name not in (*_RESULTS, _EXPONENT) and _place(name, len(numbers)) not in range(len(numbers))
+            if name not in (*_RESULTS, EXPONENT) and _place(name, len(numbers)) not in range(len(numbers))
         }  # fmt: skip
         return inputs + [Input(ROLES.get(name, name), tensor, None) for name, tensor in beside.items()]
 
@@ -161,7 +156,7 @@ class LossCode:
             return None
         inputs = [each.tensor for each in self.inputs(node)[: len(node.next_functions)]]
         if operation == "pow" and len(inputs) == 1:
-            inputs.append(saved.get(_EXPONENT))
+            inputs.append(saved.get(EXPONENT))
         if operation == "rsub" and len(inputs) == 1:
             inputs.append(self._script_operand(node, 0))
         if any(each is None for each in inputs):
@@ -246,67 +241,12 @@ def passes_of(roots: Sequence[Any], mark: str) -> list[KeptPass]:
     return list(dict.fromkeys(node.metadata[mark] for node in outputs))
 
 
-# ---- saved by autograd
-
-
-@dataclass
-class _SavedInputs:
-    """The tensors that autograd has saved for a node, while the births of several optimizers use them."""
-
-    saved: dict[str, Tensor]
-    holders: int = 0
-
-
-def hold(nodes: Iterable[Any]) -> list[Any]:
-    """Keep what autograd has saved for nodes beyond the backward pass, until `release`. Return them."""
-    kept_nodes = list(nodes)
-    for node in kept_nodes:
-        if (held := node.metadata.get(_SAVED)) is None:
-            held = node.metadata[_SAVED] = _SavedInputs(saved_of(node))
-        held.holders += 1
-    return kept_nodes
-
-
-def release(nodes: Iterable[Any]) -> None:
-    for node in nodes:
-        if (held := node.metadata.get(_SAVED)) is not None:
-            held.holders -= 1
-            if not held.holders:
-                del node.metadata[_SAVED]
-
-
-_saved_names: dict[str, tuple[str, ...]] = {}  # by the name of a node
-
-
-def saved_of(node: Any) -> dict[str, Tensor]:
-    """Return the tensors that autograd has saved for a node; empty after the backward pass has freed them."""
-    if (held := node.metadata.get(_SAVED)) is not None:
-        return {name: tensor for name, tensor in held.saved.items() if has_memory(tensor)}
-    kind = node.name()
-    if kind not in _saved_names:
-        _saved_names[kind] = tuple(name for name in dir(node) if name.startswith("_saved_"))
-    saved: dict[str, Tensor] = {}
-    for name in _saved_names[kind]:
-        try:
-            value = getattr(node, name)
-        except (RuntimeError, AttributeError):  # freed, or changed in place since
-            continue
-        if name == f"_saved_{_EXPONENT}" and isinstance(value, (int, float)):
-            value = torch.tensor(float(value))
-        if isinstance(value, Tensor) and name == "_saved_other" and value.dtype in _COUNTS:
-            value = value.to(torch.get_default_dtype())  # such as the number of those that remain in a mean
-        if isinstance(value, Tensor) and value.is_floating_point() and has_memory(value):
-            saved[name.removeprefix("_saved_")] = value.detach()
-    return saved
-
-
-def target_of_divergence(node: Any) -> Tensor | None:
-    """Return the target of `kl_div`, target * (log(target) - input), given its subtraction; None for any other node."""
-    inputs = [each for each, _ in node.next_functions]
-    if operation_of(node.name()) != "sub" or len(inputs) != 2 or inputs[0] is not None or inputs[1] is None:
-        return None
-    targets = list(saved_of(inputs[1]).values()) if operation_of(inputs[1].name()) == "mul" else []
-    return targets[0] if len(targets) == 1 else None
+def weight_behind(node: Any) -> nn.Parameter | None:
+    """Return the weight that a node produces, directly or as a view; None if it produces none."""
+    while node is not None and operation_of(node.name()) in VIEWS and len(node.next_functions) == 1:
+        node = node.next_functions[0][0]
+    weight = getattr(node, "variable", None) if node is not None and is_leaf(node) else None
+    return weight if isinstance(weight, nn.Parameter) else None
 
 
 def _place(saved: str, inputs: int) -> int | None:
@@ -317,22 +257,3 @@ def _place(saved: str, inputs: int) -> int | None:
 
 def _slice(node: Any) -> slice:
     return slice(signed(node._saved_start), signed(node._saved_end), node._saved_step)
-
-
-def signed(saved: Any) -> Any:
-    """Return a number saved by autograd as signed: it stores a negative one as a large one."""
-    return saved - (1 << 64) if saved is not None and saved >= 1 << 63 else saved
-
-
-def is_whole_power(node: Any) -> bool:
-    """Return whether a node is a power of 1 or more, whose derivative is finite wherever the power is."""
-    exponent = getattr(node, f"_saved_{_EXPONENT}", None) if operation_of(node.name()) == "pow" else None
-    return isinstance(exponent, (int, float)) and exponent >= 1
-
-
-def weight_behind(node: Any) -> nn.Parameter | None:
-    """Return the weight that a node produces, directly or as a view; None if it produces none."""
-    while node is not None and operation_of(node.name()) in VIEWS and len(node.next_functions) == 1:
-        node = node.next_functions[0][0]
-    weight = getattr(node, "variable", None) if node is not None and is_leaf(node) else None
-    return weight if isinstance(weight, nn.Parameter) else None

@@ -4,7 +4,7 @@ batch, and the search for its loss before the script releases it."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gradstudio.core.provenance import Provenance
 from gradstudio.core.text import brief, number
-from gradstudio.core.unknown import is_known
+from gradstudio.core.unknown import UNKNOWN, is_known
 from gradstudio.engine.operation_watcher import is_finite
 from gradstudio.watching.births import loss_nodes
 from gradstudio.watching.births.kept_pass import KeptPass
@@ -68,6 +68,13 @@ class Losses:
             loss = next(iter(loss_nodes.broken_losses(kept, mark)), None)
             self._fruitless += loss is None
         return loss
+
+
+def loss_of(losses: Sequence[Tensor], broken: Sequence[Tensor]) -> float:
+    """Return the loss, or a non-finite output that is a single number, such as a model's own loss; UNKNOWN if there is
+    none."""
+    loss = next((each for each in (*losses, *broken) if each.numel() == 1), None)
+    return UNKNOWN if loss is None else float(loss.detach())
 
 
 def _at_hand() -> Iterable[Tensor]:

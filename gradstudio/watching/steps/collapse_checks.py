@@ -11,8 +11,9 @@ from torch import Tensor
 
 from gradstudio.core.provenance import ProvenanceUnknown, operation_of
 from gradstudio.core.text import number
-from gradstudio.watching.births.loss_values import LABELLED, nodes_behind, passes_of
+from gradstudio.watching.births.loss_values import nodes_behind, passes_of
 from gradstudio.watching.births.operation_lines import line_of
+from gradstudio.watching.births.saved_tensors import LABELLED
 from gradstudio.watching.script.model_layers import ModelLike
 
 _ALIKE, _APART = 0.1, 0.3  # spread of outputs that have collapsed, and of those that have not

@@ -15,7 +15,8 @@ from gradstudio.core.history import LOOK_EVERY
 from gradstudio.core.provenance import ProvenanceUnknown, operation_of
 from gradstudio.core.text import number
 from gradstudio.watching.births.loss_graph import OF_TARGETS, is_undivided_mean
-from gradstudio.watching.births.loss_values import LABELLED, passes_of, shape_of
+from gradstudio.watching.births.loss_values import passes_of, shape_of
+from gradstudio.watching.births.saved_tensors import LABELLED
 from gradstudio.watching.hooks.leaves import nodes_before
 from gradstudio.watching.hooks.torch_hooks import Roots
 

@@ -63,7 +63,7 @@ class PassObserver(TrainedModels):
         self.options = options
         super().__init__(optimizer, model, tensors, guard)
         self._sink, self.name, self.told = sink, name, LoggedFigures()
-        self.recorder = self.births.recorder = Recorder(options.records, options.record_budget)
+        self.recorder = self.births.passes.recorder = Recorder(options.records, options.record_budget)
         self._guarded_ready, self._guarded_last = guard(self.make_ready), guard(self._last)
         self.thread = threading.get_ident()  # the only one that may read its gradients, as it trains it
         self.claimed = False  # whether it has trained; until then it may be trained by another thread
@@ -393,7 +393,7 @@ class PassObserver(TrainedModels):
         if self.optimizer is not None:
             is_early = self._step.micro_batches == 0
             gone = is_early and self.parameters.all_gone()
-            after_forward = self.births.waits_for_gradient if is_early else None
+            after_forward = self.births.passes.wait_for_gradient if is_early else None
             self._loop.on_clip(limit, self._step.micro_batches, gone=gone, after_forward=after_forward)
             self._forget_replaced()
             if self._step.gradient is None and self._step.read_figures is None and not gone:

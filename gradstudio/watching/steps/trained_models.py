@@ -72,7 +72,7 @@ class TrainedModels:
     def models_in_script(self) -> list[nn.Module]:
         """The same models as the script calls them, as far as observed: with their wrappers."""
         with suppress(ProvenanceUnknown):
-            return self.births.models
+            return self.births.passes.models
         return []
 
     def find_models(self) -> None:
@@ -92,7 +92,7 @@ class TrainedModels:
             self.births.remove()
             self._models = [weakref.ref(either[0], self._on_gone) for either in own_models]
             self.births = Births(*own_models, guard=self._guard)
-            self.births.recorder = self.recorder
+            self.births.passes.recorder = self.recorder
 
     def adopt(self, optimizer: Optimizer) -> None:
         """Treat this optimizer as the one that trains the model."""

@@ -18,8 +18,8 @@ from gradstudio.core.provenance import operation_of
 from gradstudio.core.text import plural
 from gradstudio.engine.operation_watcher import values_of
 from gradstudio.watching.births.loss_graph import faults_of, in_words, is_undivided_mean
-from gradstudio.watching.births.loss_values import saved_of
 from gradstudio.watching.births.operation_lines import line_of
+from gradstudio.watching.births.saved_tensors import saved_of
 from gradstudio.watching.births.step_births import Births
 from gradstudio.watching.hooks.leaves import leaves_before
 from gradstudio.watching.hooks.torch_hooks import Roots
@@ -133,9 +133,9 @@ class TrainingChecks:
             self._look_at_loss(roots)
         self._slope_checks.before_backward(roots.tensors)
         if observer.next_step % (observer.options.every * LOOK_EVERY) == 0:
-            self._loss_checks.look(roots, observer.births.mark, self._step)
+            self._loss_checks.look(roots, observer.births.passes.mark, self._step)
             model = model_layers.together(observer.models)
-            self._collapse_checks.look(roots.tensors, observer.births.mark, model, self._step)
+            self._collapse_checks.look(roots.tensors, observer.births.passes.mark, model, self._step)
         if observer.next_step == _AT and observer.optimizer is not None and "without_optimizer" not in self._told:
             self._told.add("without_optimizer")
             if names := self._unheld_names(roots.tensors):
@@ -188,7 +188,7 @@ class TrainingChecks:
         if self._loses is False or not finite:
             return
         moved = bool(self._marks) and observer.parameters.weight_marks() != self._marks
-        if moved or observer.births.waits_for_gradient is not True:
+        if moved or observer.births.passes.wait_for_gradient is not True:
             self._loses = False  # a step that looks ahead, or several losses of one pass
             return
         self._loses, self._lost = True, self._lost + 1
@@ -231,9 +231,10 @@ class TrainingChecks:
                 text = f"Each step adds up the gradients of {micro_batches} backward passes, each of a mean loss."
                 self._tell("undivided_sum", text, 0, known=str(micro_batches))
         self._means = self._empty = self._passes = 0
-        if passes := observer.births.passes_without_gradient:
-            self._loop_checks.on_passes(passes, observer.next_step)
-            observer.births.passes_without_gradient = 0
+        passes = observer.births.passes
+        if passes.without_gradient:
+            self._loop_checks.on_passes(passes.without_gradient, observer.next_step)
+            passes.without_gradient = 0
         if observer.next_step == 0 or (observer.next_step + 1) % (observer.options.every * LOOK_EVERY) == 0:
             self._mode_checks.look(observer.models, self._parts, self._step)
             self._loop_checks.look(observer.schedules, observer.next_step)
