@@ -478,7 +478,7 @@ def test_the_thread_that_trains_writes_the_file(tmp_path: Path) -> None:
     for number in range(4):
         if number == 2:
             (run,) = watched.watched_runs
-            postman = threading.Thread(target=watcher._crash, args=(run, "not finite", "not finite"))
+            postman = threading.Thread(target=run.crash.write, args=("not finite", "not finite"))
             postman.start()
             postman.join()
         written.append(len([*tmp_path.glob("crashes/*")]))

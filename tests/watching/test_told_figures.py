@@ -19,7 +19,7 @@ from watching.conftest import runs_of, small_net, square_loss
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.session.files import run_files
 from gradstudio.session.library.store import Library
-from gradstudio.watching.recording import messenger, watched_run
+from gradstudio.watching.recording import messenger, stall
 from gradstudio.watching.training_watch import TrainingWatch
 
 Watch = Callable[..., TrainingWatch]
@@ -116,8 +116,8 @@ def test_a_run_that_cannot_be_resumed_begins_by_itself_with_one_line(watch: Watc
 def test_who_asked_for_it_hears_of_a_finding_and_of_a_stall(
     watch: Watch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    monkeypatch.setattr(watched_run, "STALLED", 0.05)
-    monkeypatch.setattr(watched_run, "TIMES", 0)
+    monkeypatch.setattr(stall, "STALLED", 0.05)
+    monkeypatch.setattr(stall, "TIMES", 0)
     heard: list[Finding] = []
     texts: list[tuple[str, str, int]] = []
     writer = SimpleNamespace(add_text=lambda *given: texts.append(given))

@@ -33,7 +33,8 @@ def column(run: Run, name: str) -> list[float]:
 def faults_are_told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """No test of these may end with a watch that was taken off."""
     told: list[str] = []
-    monkeypatch.setattr("gradstudio.watching.watcher.say", told.append)
+    for place in ("watcher", "recording.reports"):
+        monkeypatch.setattr(f"gradstudio.watching.{place}.say", told.append)
     yield told
     assert not [line for line in told if "watching ended" in line], told
 

@@ -61,8 +61,9 @@ def _tell_of(training: WatchedRun) -> None:
     if training.skipped_batches:
         count = plural(training.skipped_batches, "batch", "batches")
         say(f"  {count} not finite, skipped by the script without an update")
-    if training.spared:
-        say(f"  {plural(training.spared, 'batch', 'batches')} not finite, skipped by the loss scaler without an update")
+    if training.held.spared:
+        count = plural(training.held.spared, "batch", "batches")
+        say(f"  {count} not finite, skipped by the loss scaler without an update")
     if training.left_out:
         say(f"  {plural(training.left_out, 'update', 'updates')} left out, as the gradient was not finite")
     if training.spikes:
@@ -78,8 +79,8 @@ def _tell_of(training: WatchedRun) -> None:
 
 def _replayable(training: WatchedRun) -> Path | None:
     """Return the crash file of a run whose steps can be replayed, of any rank; None if there is none."""
-    path = training.crash
-    if path is None or not training.crash_unknown:
+    path = training.crash.path
+    if path is None or not training.crash.unknown:
         return path
     try:
         ranks = crash_file.read(path).structure.ranks  # the group of processes is gone at the end

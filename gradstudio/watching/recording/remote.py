@@ -7,11 +7,14 @@ import _thread
 import signal
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from torch.optim import Optimizer
 
+from gradstudio.core.text import number
 from gradstudio.session.library.requests import Request
+from gradstudio.session.record.run import Status
 
 LOOK = 0.02  # seconds between two checks whether a paused training continues
 
@@ -27,10 +30,12 @@ class Remote:
         self.record_is_due = False  # whether a crash file is to be written after the next step
         self.factor = 1.0  # on the learning rate
         self.exit_code = 0  # the exception that ends the script before its next step
+        self._noted = 1.0  # the factor that the run has an event of
+        self._steps_before_stop = 0  # of the run
         self._rates: list[Any] = []  # the script's own, while a step has others
 
-    def on_request(self, request: Request, thread: int) -> None:
-        """Record a request. `thread` is the training thread."""
+    def on_request(self, request: Request, thread: int, steps: int) -> None:
+        """Record a request. `thread` is the training thread, which has made so many steps."""
         match request.word:
             case "pause":
                 self.paused = True
@@ -41,18 +46,19 @@ class Remote:
             case "rate":
                 self.factor = request.factor
             case "stop":
+                self._steps_before_stop = steps
                 self.stopped, self.stop_is_due = True, not _is_interruptible(thread)
                 self.paused = False  # last, as a waiting step then checks whether to stop
                 if not self.stop_is_due:
                     _thread.interrupt_main()  # like Ctrl+C: the script can tidy up
         self.has_asked = True
 
-    def wait(self) -> None:
+    def _wait(self) -> None:
         """Return when the training is not paused."""
         while self.paused:
             time.sleep(LOOK)
 
-    def stop_if_due(self) -> None:
+    def _stop_if_due(self) -> None:
         """Raise the KeyboardInterrupt of a stop that did not come as a signal, once; or the exception that ends the
         script."""
         if self.stop_is_due:
@@ -61,12 +67,36 @@ class Remote:
         if self.exit_code:
             raise SystemExit(self.exit_code)
 
-    def end_script(self, exit_code: int) -> None:
-        """End the script before its next step, tidily: it may still save its state."""
+    def end_script(self, exit_code: int, steps: int) -> None:
+        """End the script before its next step, tidily: it may still save its state. It has made so many steps."""
+        self._steps_before_stop = steps
         self.exit_code, self.stopped, self.has_asked = exit_code, True, True
 
-    def before_step(self, optimizer: Optimizer) -> None:
-        """Apply another learning rate to the step, invisible to the script and its scheduler."""
+    def was_obeyed(self, steps: int) -> bool:
+        """Return whether the script was interrupted on request and tidied up, rather than reaching its own end after
+        so many steps. The current step may still have become a row."""
+        return self.stopped and not self.stop_is_due and steps - self._steps_before_stop <= 1
+
+    def before_step(
+        self, optimizer: Optimizer, note: Callable[..., None], set_status: Callable[[Status], None]
+    ) -> bool:
+        """Obey the requests before a step; `note` and `set_status` record that in the run. Return whether the training
+        was paused. Another learning rate for the step is invisible to the script and its scheduler."""
+        if was_paused := self.paused:
+            note("the script was asked to pause")
+            set_status("paused")
+            self._wait()
+            self._stop_if_due()
+            set_status("running")
+            note("the script goes on")
+        self._stop_if_due()
+        if self.factor != self._noted:
+            self._noted = self.factor
+            note(f"learning rate × {number(self.factor)} from here on, as was asked for", factor=self.factor)
+        self._set_rates(optimizer)
+        return was_paused
+
+    def _set_rates(self, optimizer: Optimizer) -> None:
         if self._rates:
             self.after_step(optimizer)  # the previous step ended with an exception
         if self.factor != 1:

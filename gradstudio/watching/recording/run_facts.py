@@ -17,14 +17,17 @@ from torch import nn
 from torch.optim import Optimizer
 
 import gradstudio
+from gradstudio.core.presets import Preset
 from gradstudio.core.row import Layer
-from gradstudio.core.text import LONGEST_TITLE, number, plural, shorten
+from gradstudio.core.text import LONGEST_TITLE, clean, number, plural, shorten
 from gradstudio.core.unknown import is_known
+from gradstudio.session.record.run import Run
+from gradstudio.session.record.watched_script import WatchedScript
 from gradstudio.watching.hooks.rank_place import Place
 from gradstudio.watching.script.script_names import module_called, name_of
-from gradstudio.watching.steps.joined_optimizers import members_of
+from gradstudio.watching.steps.joined_optimizers import main_of, members_of
 from gradstudio.watching.steps.measured_step import MeasuredStep
-from gradstudio.watching.steps.script_facts import rate_of
+from gradstudio.watching.steps.script_facts import experiment_of, rate_of
 
 if TYPE_CHECKING:
     from gradstudio.watching.steps.step_observer import Observer
@@ -60,12 +63,24 @@ def running_script() -> Script:
     return Script(Path(file) if file else None, tuple(sys.argv[1:]))
 
 
-def names_in_script(observer: Observer) -> tuple[str, str]:
-    """Return the script's names for the model and the optimizer; "" if not found."""
-    return name_of(_of_all(observer)), name_of(observer.optimizer)
+def new_run(
+    run_id: str, observer: Observer, script: Script, made: MeasuredStep, layers: tuple[Layer, ...],
+    place: Place | None, titles: Counter[str],
+) -> Run:  # fmt: skip
+    """Return the run that begins with this step, without rows. `titles` counts the titles of the runs of this process,
+    and then its own."""
+    optimizer = main_of(observer.optimizer)
+    experiment = experiment_of(made.settings, optimizer, observer.micro_batches, made.scale)
+    called = name_of(_of_all(observer)), name_of(observer.optimizer)
+    title, facts = _title_of(observer, script, called, titles), _facts_of(observer, made, layers, called, place)
+    source = WatchedScript(
+        clean(script.path.name if script.path else ""), tuple(map(clean, script.arguments)), script.digest(),
+        observer.options.every, tuple((key, clean(value)) for key, value in facts),
+    )  # fmt: skip
+    return Run(Preset(id=script.stem, title=title, experiment=experiment), experiment, id=run_id, watched=source)
 
 
-def title_of(observer: Observer, script: Script, called: tuple[str, str], titles: Counter[str]) -> str:
+def _title_of(observer: Observer, script: Script, called: tuple[str, str], titles: Counter[str]) -> str:
     """Return the requested title, or 'gan.py: Generator netG'; unique among the runs of the process."""
     given = observer.name or script.name
     parts = [given] if given else [f"{script.path.name if script.path else 'Watched training'}:"]
@@ -81,14 +96,15 @@ def title_of(observer: Observer, script: Script, called: tuple[str, str], titles
     return _not_taken(title, titles)
 
 
-def facts_of(
+def _facts_of(
     observer: Observer,
     measured_step: MeasuredStep,
     layers: tuple[Layer, ...],
     called: tuple[str, str],
     place: Place | None,
 ) -> list[tuple[str, str]]:
-    """Return the facts read from the script's training, as name and value."""
+    """Return the facts read from the script's training, as name and value. `called` are the script's names for the
+    model and the optimizer, "" for an unknown one."""
     optimizer, settings = observer.optimizer, measured_step.settings
     numbers = plural(sum(layer.size for layer in layers), "number", "numbers")
     kinds = dict.fromkeys(map(_with_knobs, members_of(optimizer)))
