@@ -45,10 +45,14 @@ class Expressions:
             self._worlds.append(world)
         self._arguments: list[dict[str, Any]] = [{} for _ in self._worlds]
 
+    def _depends(self, node: ast.AST) -> bool:
+        """Return whether a node may differ from what is written, or have a known value."""
+        names = self._source.names(node)
+        return not (names.isdisjoint(self._known) and names.isdisjoint(self._given))
+
     def _values(self, node: ast.expr) -> list[Any]:
         """Return the values of an expression in each state of the knobs; empty if it depends on anything else."""
-        names = self._source.names(node)
-        if names.isdisjoint(self._known) and names.isdisjoint(self._given):
+        if not self._depends(node):
             return []
         try:
             code = self._source.code(node)
@@ -92,6 +96,8 @@ class Expressions:
 
     def of(self, node: Any) -> Any:
         """Return a node as in the program: the same one if nothing differs."""
+        if not self._depends(node):
+            return node
         if isinstance(node, ast.expr) and not isinstance(node, ast.BinOp):
             value = self.value(node)
             if value is None or isinstance(value, (bool, int, float, str)):
