@@ -83,7 +83,7 @@ class Watcher:
     def leave(self, observer: Observer) -> None:
         """Stop watching this one; its run is over."""
         observer = observer.joined or observer
-        observer.close()
+        self._guard(observer.close)()
         self.end(observer)
         if not self.observers.all and not self._every_optimizer:
             self.close()

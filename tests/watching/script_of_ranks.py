@@ -20,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 import gradstudio
 from gradstudio.session.library.requests import Request
 from gradstudio.watching.ranks import joined_run
+from gradstudio.watching.steps import late_reduction
 
 try:
     from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
@@ -29,6 +30,7 @@ except ImportError:  # before torch 2.6
 LIBRARY, OUT, WHAT = sys.argv[1:]
 LR, NEVER = 0.1, 1e6
 known: dict[str, list[list[float]]] = {}
+late_reduction.ENOUGH = 2
 joined_run.COMES_WITHIN = joined_run.SILENT = joined_run.AT_THE_END = NEVER  # seconds; a rank may be slow
 rank, ranks = 0, 3
 given, port = os.pipe()
@@ -83,6 +85,12 @@ class Aside(torch.optim.SGD):
             each -= LR * mean / ranks
 
 
+def sum_of_means(model: nn.Module) -> None:
+    for each in model.parameters():
+        each.grad /= ranks
+        dist.all_reduce(each.grad)  # after which torch sees no other version
+
+
 def whole(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
@@ -100,7 +108,7 @@ def mean_and_spread(value: float) -> tuple[float, float]:
 
 def train(
     name, model, optimizer=None, *, clip=0.0, parts=1, alike=False, breaks=-1, nan=-1, sync=None, several=None,
-    on_nonfinite="explain", asked=None,
+    on_nonfinite="explain", asked=None, reduce=None,
 ) -> None:  # fmt: skip
     if several is None:
         optimizers = [optimizer or torch.optim.SGD(model.parameters(), lr=LR)]
@@ -128,6 +136,8 @@ def train(
                 value = model(inputs).float().square().mean() / parts
                 value.backward()
             loss += value.item()
+        if reduce is not None:
+            reduce(model)
         before = norm_of(each.grad for each in model.parameters())
         if clip:
             nn.utils.clip_grad_norm_(model.parameters(), clip)
@@ -166,6 +176,9 @@ if "replicated" in WHAT:
     model = Net()
     train("reducing", model, Reducing(model.parameters(), lr=LR))
     train("two reducing", Net(), several=Reducing)
+    train("averaged by the script", Net(), reduce=sum_of_means)
+    train("averaged by the script, clipped", Net(), reduce=sum_of_means, clip=0.05)
+    train("averaged by the script, nan", Net(), reduce=sum_of_means, clip=0.05, nan=2)
     model = Net()
     train("aside", model, Aside(model.parameters(), lr=LR))
     train("nan", parallel(), nan=2)
@@ -185,6 +198,10 @@ if "parted" in WHAT:
         fully_shard(part, mesh=mesh)
     train("parted, log", model, breaks=2)
     train("parted, nan", fully_shard(Net(), mesh=mesh), nan=2)
+    model = Net()
+    model.last.weight.data *= 2.2e11  # squares of some gradients are beyond float32
+    model = fully_shard(model, mesh=mesh)
+    train("parted, spoiled", model, torch.optim.AdamW(model.parameters(), lr=LR))
     model = fully_shard(Net(), mesh=init_device_mesh("cpu", (1, ranks), mesh_dim_names=("copies", "parts")))
     train("parted and copied", model, clip=0.05)
     model = fully_shard(Net(), mesh=mesh, offload_policy=CPUOffloadPolicy(pin_memory=False))

@@ -72,7 +72,21 @@ def notices(run: Run) -> list[str]:
     return [event.text for event in run.events if event.kind == "notice"]
 
 
-@pytest.mark.parametrize("title", ["replicated", "accumulated", "hooked", "zero", "reducing", "two reducing", "nan"])
+@pytest.mark.parametrize(
+    "title",
+    [
+        "replicated",
+        "accumulated",
+        "hooked",
+        "zero",
+        "reducing",
+        "two reducing",
+        "averaged by the script",
+        "averaged by the script, clipped",
+        "averaged by the script, nan",
+        "nan",
+    ],
+)
 def test_several_ranks_are_one_run_with_the_mean_loss_and_the_norm_of_all(trained: Trained, title: str) -> None:
     agrees(trained, title)
     run = trained.runs[title]
@@ -147,6 +161,11 @@ def test_a_pass_that_takes_all_ranks_is_not_made_again_by_one(trained: Trained) 
     assert run.provenance is not None and (run.provenance.rank, run.provenance.operation) == (1, "LogBackward0")
     given = trained.runs["parted, nan"].provenance
     assert given is not None and given.rank == 1 and "holds 1 NaN before the pass" in given.cause
+
+
+@of_parts
+def test_the_state_of_a_part_is_looked_at(trained: Trained) -> None:
+    assert "spoiled_state" in trained.runs["parted, spoiled"].findings
 
 
 def test_what_the_other_ranks_would_not_know_of_is_refused(trained: Trained) -> None:

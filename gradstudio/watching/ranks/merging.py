@@ -42,8 +42,15 @@ def merge(own: MeasuredStep, others: Mapping[int, Figures], shares: Shares) -> M
         return _of_parts(measured_step, own, others, shares)
     if alike([own.gradient.norm, *(each.norm for each in others.values())]):
         return measured_step
-    after = own.after
-    if after is not None and alike([after.norm, *(each.after for each in others.values())]):
+    after, nonfinite = own.after, max(own.gradient.nonfinite, *(each.nonfinite for each in others.values()))
+    received = [own.clipped_norm, *(each.clipped for each in others.values())]
+    if own.clipping == "none" and is_known(own.clipped_norm) and alike(received):  # reduced before the step
+        layers = own.gradient.layers if after is None else after.layers
+        layers[OF_GRADIENT] = UNKNOWN if after is None else layers[OF_GRADIENT]
+        layers[1:3] = own.gradient.layers[1:3]
+        return measured_step._replace(gradient=Gradient(own.clipped_norm, nonfinite, layers))
+    left = [UNKNOWN if after is None else after.norm, *(each.after for each in others.values())]
+    if after is not None and alike(left) and not all(map(_close, left, received)):
         # reduced within the step: an earlier clip was applied to each rank's own gradient
         plain = all(_close(each.clipped, each.norm) for each in others.values()) and own.clipping == "none"
         layers = after.layers
@@ -51,7 +58,7 @@ def merge(own: MeasuredStep, others: Mapping[int, Figures], shares: Shares) -> M
         return measured_step._replace(
             gradient=after._replace(layers=layers), clipped_norm=after.norm if plain else UNKNOWN
         )
-    return _local(measured_step, max(own.gradient.nonfinite, *(each.nonfinite for each in others.values())))
+    return _local(measured_step, nonfinite)
 
 
 def mean_loss(losses: Sequence[float]) -> tuple[float, float]:

@@ -26,13 +26,13 @@ from gradstudio.watching.hooks.loop_log import LoopLog
 from gradstudio.watching.hooks.number_format import AutocastFormat
 from gradstudio.watching.hooks.rank_place import here
 from gradstudio.watching.hooks.torch_hooks import Roots
-from gradstudio.watching.measuring.after_step import AfterStep
 from gradstudio.watching.measuring.device_parameters import parameters_of
 from gradstudio.watching.measuring.parameters import NotMeasurable, Parameters
 from gradstudio.watching.recorder.recorder import Recorder
 from gradstudio.watching.script import model_layers
 from gradstudio.watching.script.module_layers import ModuleLayers
 from gradstudio.watching.script.source_lines import is_own
+from gradstudio.watching.steps.late_reduction import LateReduction
 from gradstudio.watching.steps.measured_step import MeasuredStep
 from gradstudio.watching.steps.open_step import OpenStep
 from gradstudio.watching.steps.script_facts import SettingsReader, loss_later, loss_of
@@ -93,7 +93,7 @@ class PassObserver(TrainedModels):
         self._marks: list[int] | None = None  # of the gradients before the running backward pass
         self._step = OpenStep()
         self._spikes = Spikes() if options.on_spike else None
-        self._after_step: AfterStep | None = None  # in a multi-process training
+        self._late_reduction: LateReduction | None = None  # in a multi-process training
         self._training = TrainingChecks(self, partial(sink.find, self))
 
     def all_optimized_parameters(self) -> set[int] | None:
@@ -224,7 +224,7 @@ class PassObserver(TrainedModels):
         self._training.end()
         self._trained, self._rows, self._loop = ids, 0, LoopLog()
         self._training.begin()
-        self._after_step = AfterStep() if here() is not None else None
+        self._late_reduction = LateReduction() if here() is not None else None
         self.layers = model_layers.layers_of(model, named)
         self._shown = ModuleLayers(self.layers, MOST_LAYERS) if len(self.layers) > MOST_LAYERS else None
         self._sink.begin(self, self.layers if self._shown is None else self._shown.layers)
@@ -389,7 +389,7 @@ class PassObserver(TrainedModels):
         self._training.before_eval(module)
 
     def on_clip(self, kind: str, limit: float) -> None:
-        self._step.clip = (kind, limit)
+        is_first, self._step.clip = self._step.clip[0] == "none", (kind, limit)
         if self.optimizer is not None:
             is_early = self._step.micro_batches == 0
             gone = is_early and self.parameters.all_gone()
@@ -398,6 +398,8 @@ class PassObserver(TrainedModels):
             self._forget_replaced()
             if self._step.gradient is None and self._step.read_figures is None and not gone:
                 self._step.measure_unclipped(self.parameters, kind)
+            elif is_first and not is_early and self._late_reduction is not None:
+                self._late_reduction.before_clip(self.parameters, self._step)
 
     def after_clipping(self) -> None:
         """Gradients were clipped by their norm. Without an optimizer nothing else is observed before the update."""

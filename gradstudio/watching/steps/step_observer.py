@@ -115,7 +115,7 @@ class Observer(PassObserver):
     def _spare_from_spike(self, told: str) -> None:
         """Suppress an update whose gradient norm is a spike, and go back if that was requested."""
         step = self._step
-        if self._after_step is not None:
+        if self._late_reduction is not None:
             say_once("an update is not skipped where several ranks train, as the others may make it")
             return
         back = self.recorder.rewind() if self.options.on_spike == "rewind" else None
@@ -133,7 +133,7 @@ class Observer(PassObserver):
             step.gradient = self.parameters.measure_gradient()  # the script has spoiled it since the backward pass
             step.explain(None, MADE_BY_THE_SCRIPT)
         if self.options.on_nonfinite == "skip":
-            if self._after_step is not None:
+            if self._late_reduction is not None:
                 say_once("an update is not skipped where several ranks train, as the others may make it")
                 return
             if not math.isfinite(step.clipped_norm()):  # otherwise the script has corrected it
@@ -257,8 +257,8 @@ class Observer(PassObserver):
         gradient = step.gradient
         assert gradient is not None
         after = None
-        if self._after_step is not None and change is None and not (skipped or step.is_passed_by):
-            after = self._after_step.look(self.parameters, step.clipped_norm, step.factor)
+        if self._late_reduction is not None and change is None and not (skipped or step.is_passed_by):
+            after = self._late_reduction.after_step(self.parameters, step)
         if change is None:
             gradient.layers[1:3] = UNKNOWN
             is_kept = not step.is_passed_by and (self.options.updates or self._optimizer() is None)

@@ -24,6 +24,7 @@ from gradstudio.watching.births.step_births import Births
 from gradstudio.watching.hooks.leaves import leaves_before
 from gradstudio.watching.hooks.torch_hooks import Roots
 from gradstudio.watching.measuring.parameters import Parameters
+from gradstudio.watching.measuring.parted_parameters import local_part
 from gradstudio.watching.script import model_layers
 from gradstudio.watching.script.script_names import name_of, variables
 from gradstudio.watching.steps.collapse_checks import CollapseChecks
@@ -313,7 +314,8 @@ class TrainingChecks:
             for what, value in state.items() if isinstance(state, dict) else ():
                 if not (isinstance(value, Tensor) and value.is_floating_point()):
                     continue
-                if not (values := values_of(value)).finite and tensor.isfinite().all():
+                values = values_of(local_part(value))
+                if not values.finite and local_part(tensor).isfinite().all():
                     name = names.get(id(tensor), "a parameter")
                     text = f"{what} of {name} holds {values.broken}, while the parameter itself is finite."
                     self._tell("spoiled_state", text, self._step - 1, known=self._optimizer_name)
