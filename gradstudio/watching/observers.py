@@ -16,8 +16,10 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from gradstudio.watching.hooks.leaves import reached_weights
 from gradstudio.watching.hooks.torch_hooks import Roots
+from gradstudio.watching.measuring.parted_parameters import are_sharded
 from gradstudio.watching.ranks.inner_optimizers import is_within
 from gradstudio.watching.script import model_layers
+from gradstudio.watching.script.living_objects import living
 from gradstudio.watching.steps.joined_observer import JoinedObserver
 from gradstudio.watching.steps.sink import Sink
 from gradstudio.watching.steps.step_observer import Observer
@@ -69,10 +71,17 @@ class Observers:
             self._models.append((weakref.ref(model), options))
         observer = Observer(self._sink, optimizer, model, self._guard, name, options=options)
         observer.find_models()
+        observer.note_layers()
+        self._find_schedules(observer, optimizer)
+        self.all.append(observer)
+        if optimizer is None and model is not None and not self._in_pass:
+            for each in _optimizers_of(model):
+                self._adopt(each)
+        return observer
+
+    def _find_schedules(self, observer: Observer, optimizer: Optimizer | None) -> None:
         if optimizer is not None and not self._making:  # schedulers that were created before the watch began
             observer.schedules += map(weakref.ref, model_layers.schedules_of(optimizer))
-        self.all.append(observer)
-        return observer
 
     def _observer_of(self, optimizer: Optimizer) -> Observer | None:
         for observer in self.all:  # a generator takes three times as long
@@ -92,6 +101,7 @@ class Observers:
                 waiting = next((each for each in self.all if each.waits_for(model)), None)
                 if waiting is not None:
                     waiting.adopt(optimizer)
+                    self._find_schedules(waiting, optimizer)
                     return waiting
                 return self.watch(model, optimizer, options=options)
         return self.watch(None, optimizer) if self._every_optimizer else None
@@ -308,3 +318,16 @@ class Observers:
             return  # an evaluation
         for observer in self._of_this_thread():
             observer.autocast.on_autocast(dtype)
+
+
+def _optimizers_of(model: nn.Module) -> list[Optimizer]:
+    """Return the existing optimizers if several share a model's parameters, or if these are shards; [] if some overlap,
+    as the script may have discarded one of them."""
+    own = list(model.parameters())
+    ids, made = set(map(id, own)), [each for each in living(Optimizer) if "param_groups" in vars(each)]
+    among = [each for each in made if not is_within(each, made)]
+    held = {id(each): [id(tensor) for tensor in model_layers.of_optimizer(each)] for each in among}
+    among = [each for each in among if not ids.isdisjoint(held[id(each)])]
+    every = [tensor for each in among for tensor in held[id(each)]]
+    is_needed = len(among) > 1 or are_sharded(own)
+    return among if is_needed and len(every) == len(set(every)) else []

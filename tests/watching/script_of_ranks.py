@@ -52,6 +52,7 @@ class Net(nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.first, self.middle, self.last = nn.Linear(6, 12), middle(), nn.Linear(12, 4)
+        nn.init.zeros_(self.last.bias)
         self.breaks = False
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -112,11 +113,11 @@ def train(
 ) -> None:  # fmt: skip
     if several is None:
         optimizers = [optimizer or torch.optim.SGD(model.parameters(), lr=LR)]
+    else:
+        optimizers = [several([model.first.weight], lr=LR), several([*model.parameters()][1:], lr=LR)]
     watched = gradstudio.watch(
         model, optimizers[0] if several is None else None, name=name, library=LIBRARY, on_nonfinite=on_nonfinite
     )
-    if several is not None:
-        optimizers = [several([model.first.weight], lr=LR), several([*model.parameters()][1:], lr=LR)]
     draw, rows = torch.Generator().manual_seed(0 if alike else rank), []
     inner = getattr(model, "module", model)
     for step in range(4):

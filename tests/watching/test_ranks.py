@@ -109,6 +109,8 @@ def test_several_ranks_are_one_run_with_the_mean_loss_and_the_norm_of_all(traine
 )
 def test_parts_of_a_gradient_are_added_up(trained: Trained, title: str) -> None:
     agrees(trained, title)
+    names = ["first.weight", "first.bias", "last.weight", "last.bias"]
+    assert [layer.name for layer in trained.runs[title].history.layers] == names
 
 
 def test_a_norm_that_no_rank_sees_is_unknown_and_its_local_ones_are_told(trained: Trained) -> None:

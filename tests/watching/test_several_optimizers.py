@@ -38,6 +38,24 @@ def run_alone(one: TrainingWatch) -> Any:
     return run
 
 
+@pytest.mark.parametrize("is_one_discarded", [False, True])
+def test_optimizers_that_exist_already_are_watched_with_their_model(watch: Watch, is_one_discarded: bool) -> None:
+    model = small_net()
+    both = halves(model)
+    discarded = torch.optim.SGD(model.parameters()) if is_one_discarded else None
+    one, norms = watch(model), []
+    both = both if discarded is None else [torch.optim.SGD(model.parameters(), lr=0.1)]
+    for _ in range(3):
+        for each in both:
+            each.zero_grad()
+        square_loss(model).backward()
+        norms.append(gradient_norm(model))
+        nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+        for each in both:
+            each.step()
+    assert run_alone(one).history.column("grad_norm").tolist() == near(norms)
+
+
 @pytest.mark.parametrize("accumulated", [1, 2])
 def test_two_optimizers_are_one_run_with_the_norm_of_the_whole(watch: Watch, accumulated: int) -> None:
     model = small_net()

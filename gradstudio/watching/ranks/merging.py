@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from gradstudio.core.unknown import UNKNOWN, is_known
+from gradstudio.engine.gauges.every_step import ratio
 from gradstudio.watching.measuring.parameters import NOT_MEASURED, Change, Gradient
 from gradstudio.watching.ranks.rank_letters import Figures
 from gradstudio.watching.steps.measured_step import MeasuredStep
@@ -105,11 +106,16 @@ def _of_parts(
     values = np.stack(every).astype(np.float64)  # (ranks, metrics, layers)
     counted, sizes = shares.counted[ranks], shares.sizes[ranks]
     with np.errstate(all="ignore"):
-        squares = np.einsum("rl,rml->ml", counted, _squares(values))
+        of_ranks = _squares(values)
+        squares = np.einsum("rl,rml->ml", counted, of_ranks)
         entries = np.maximum((counted * sizes).sum(0), 1)
         layers = own.gradient.layers
         layers[0], layers[1] = np.sqrt(squares[0]), np.sqrt(squares[1])
-        layers[2] = np.sqrt(squares[2]) / layers[1]
+        from_zero = (values[:, 1] == 0) & (values[:, 2] != 0)  # a ratio does not say how far these moved
+        ratios = ratio(np.sqrt(squares[2]), layers[1])
+        layers[2] = np.where(from_zero.any(0), np.where(layers[1] > 0, UNKNOWN, math.inf), ratios)
+        moved = np.array([own.change.norm, *(each.moved for each in others.values())])
+        squares[2, 0] += _squares_from_zero(from_zero, counted, moved**2 - of_ranks[:, 2].sum(1))
         layers[3] = values[:, 3].max(0)
         layers[4:6] = np.einsum("rl,rml->ml", counted * sizes, values[:, 4:6]) / entries
         broken = np.rint(np.nan_to_num(counted * sizes * values[:, 5])).sum()
@@ -133,6 +139,16 @@ def _squares(layers: Any) -> np.ndarray:
     norms = layers[:, :3].copy()
     norms[:, 2] = np.where(norms[:, 1] > 0, norms[:, 2] * norms[:, 1], 0)
     return norms**2
+
+
+def _squares_from_zero(from_zero: np.ndarray, counted: np.ndarray, rest: np.ndarray) -> float:
+    """Return the squared change of the layers that were all 0, of which each rank knows only the sum."""
+    total = 0.0
+    for places, counts, square in zip(from_zero, counted, rest, strict=True):
+        if (kinds := set(counts[places].tolist())) == {0, 1}:
+            return UNKNOWN
+        total += square if kinds == {1} else 0.0
+    return total
 
 
 def _all_known(values: np.ndarray) -> bool:

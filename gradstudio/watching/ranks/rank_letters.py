@@ -16,8 +16,9 @@ from gradstudio.watching.steps.measured_step import MeasuredStep
 
 
 class Figures(NamedTuple):
-    """The figures of a step on one rank. `after`: norm of the gradient as the optimizer's step has left it, UNKNOWN if
-    not checked. `layers`: (metrics, layers), float32, only for a rank that has shards of the parameters."""
+    """The figures of a step on one rank. `moved`: norm of the update; `after`: norm of the gradient as the optimizer's
+    step has left it, UNKNOWN if not checked. `layers`: (metrics, layers), float32, only for a rank that has shards of
+    the parameters."""
 
     step: int
     loss: float
@@ -25,6 +26,7 @@ class Figures(NamedTuple):
     nonfinite: int
     clipped: float
     along: float
+    moved: float
     after: float
     layers: np.ndarray | None
 
@@ -34,7 +36,8 @@ class Figures(NamedTuple):
         gradient = made.gradient
         return cls(
             made.step, made.loss, gradient.norm, gradient.nonfinite, made.clipped_norm, made.change.along_gradient,
-            UNKNOWN if made.after is None else made.after.norm, gradient.layers.copy() if with_layers else None,
+            made.change.norm, UNKNOWN if made.after is None else made.after.norm,
+            gradient.layers.copy() if with_layers else None,
         )  # fmt: skip
 
 

@@ -204,11 +204,8 @@ class PassObserver(TrainedModels):
         if ids == self._trained and not self.parameters.are_resized:
             return True
         self.find_models()
-        models, optimizer = self.models_in_script, self.optimizer
-        model = model_layers.together(models)
-        ordered = model_layers.in_forward_order(model, list(dict.fromkeys(trained)))
-        names = model_layers.names(model, optimizer)
-        named = [(names.get(id(tensor), f"parameter{place}"), tensor) for place, tensor in enumerate(ordered)]
+        model = model_layers.together(self.models_in_script)
+        ordered = self._in_order(model, list(dict.fromkeys(trained)))
         self.deliver()
         self._release()
         try:
@@ -225,7 +222,7 @@ class PassObserver(TrainedModels):
         self._trained, self._rows, self._loop = ids, 0, LoopLog()
         self._training.begin()
         self._late_reduction = LateReduction() if here() is not None else None
-        self.layers = model_layers.layers_of(model, named)
+        self.layers = self._layers_of(model, ordered)
         self._shown = ModuleLayers(self.layers, MOST_LAYERS) if len(self.layers) > MOST_LAYERS else None
         self._sink.begin(self, self.layers if self._shown is None else self._shown.layers)
         self.births.has_told = False

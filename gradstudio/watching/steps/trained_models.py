@@ -12,8 +12,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from gradstudio.core.provenance import ProvenanceUnknown
+from gradstudio.core.row import Layer
 from gradstudio.watching.births.step_births import Births
 from gradstudio.watching.measuring.parameters import sizes
+from gradstudio.watching.measuring.parted_parameters import are_sharded
 from gradstudio.watching.script import model_layers
 
 
@@ -34,6 +36,7 @@ class TrainedModels:
         self.recorder: Any = None
         self.births = Births(*self.models, guard=guard)
         self._trained: tuple[int, ...] | None = None  # ids of the parameters that the rows describe
+        self._noted: dict[int, tuple[weakref.ref[Tensor], int, Layer]] = {}  # the layers of shards, by the tensor's id
         self._seen: list[Tensor] = []  # all parameters at that time
         self._seen_trained: list[bool] = []  # which of them were trained
         self._seen_sizes: list[int] = []
@@ -93,6 +96,35 @@ class TrainedModels:
             self._models = [weakref.ref(either[0], self._on_gone) for either in own_models]
             self.births = Births(*own_models, guard=self._guard)
             self.births.passes.recorder = self.recorder
+
+    def note_layers(self) -> None:
+        """Note the layers of shards before the first pass: FSDP2 replaces them in the modules while it computes."""
+        tensors = self.all_parameters()
+        if are_sharded(tensors):
+            model = model_layers.together(self.models)
+            tensors = model_layers.in_forward_order(model, tensors)
+            layers = zip(tensors, self._layers_of(model, tensors), strict=True)
+            self._noted = {id(each): (weakref.ref(each), place, layer) for place, (each, layer) in enumerate(layers)}
+
+    def _in_order(self, model: model_layers.ModelLike, tensors: list[Tensor]) -> list[Tensor]:
+        """Return the tensors in the order in which the model names them."""
+        ordered = model_layers.in_forward_order(model, tensors)
+        return sorted(ordered, key=self._place_of) if self._noted else ordered
+
+    def _place_of(self, tensor: Tensor) -> int:
+        return noted[0] if (noted := self._noted_of(tensor)) is not None else len(self._noted)
+
+    def _noted_of(self, tensor: Tensor) -> tuple[int, Layer] | None:
+        noted = self._noted.get(id(tensor))
+        return noted[1:] if noted is not None and noted[0]() is tensor else None
+
+    def _layers_of(self, model: model_layers.ModelLike, tensors: list[Tensor]) -> tuple[Layer, ...]:
+        """Return a layer for each parameter."""
+        names = model_layers.names(model, self.optimizer)
+        named = [(names.get(id(tensor), f"parameter{place}"), tensor) for place, tensor in enumerate(tensors)]
+        layers = model_layers.layers_of(model, named)
+        noted = map(self._noted_of, tensors)
+        return tuple(layer if known is None else known[1] for layer, known in zip(layers, noted, strict=True))
 
     def adopt(self, optimizer: Optimizer) -> None:
         """Treat this optimizer as the one that trains the model."""
