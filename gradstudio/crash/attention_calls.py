@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from gradstudio.session.files.crash_file import RecordedCall
+from gradstudio.session.files.crash_file import PlainCall
 
 CAP = 30.0
 _FUSED = "scaled_dot_product_attention"
@@ -29,7 +29,7 @@ class Attention(NamedTuple):
 NO_ATTENTION = Attention(frozenset(), frozenset())
 
 
-def attention_in(calls: Sequence[RecordedCall]) -> Attention:
+def attention_in(calls: Sequence[PlainCall]) -> Attention:
     """Return which calls of a pass are attention."""
     makers = {number: place for place, call in enumerate(calls) for number in call.gives or () if number >= 0}
     products: set[int] = {place for place, call in enumerate(calls) if call.kind == _FUSED}
@@ -49,13 +49,13 @@ def attention_in(calls: Sequence[RecordedCall]) -> Attention:
     return Attention(frozenset(products), frozenset(scores))
 
 
-def _maker(call: RecordedCall, makers: dict[int, int]) -> int | None:
+def _maker(call: PlainCall, makers: dict[int, int]) -> int | None:
     """Return the index of the call that produced the first argument of another that some call produced."""
     given = call.given[1:] if call.kind == "where" else call.given  # the first of which is the mask
     return next((makers[key] for each in given if (key := number_of(each)) in makers), None)
 
 
-def _multiplies_two_results(call: RecordedCall, makers: dict[int, int]) -> bool:
+def _multiplies_two_results(call: PlainCall, makers: dict[int, int]) -> bool:
     begin = _PRODUCTS.get(call.kind)
     return begin is not None and all(number_of(each) in makers for each in call.given[begin : begin + 2])
 
@@ -66,7 +66,7 @@ def number_of(value: Any) -> Any:
     return number if isinstance(number, int) else None
 
 
-def with_normed_queries(call: RecordedCall, given: list[Any]) -> list[Any]:
+def with_normed_queries(call: PlainCall, given: list[Any]) -> list[Any]:
     """Return the arguments of a product with queries and keys of root mean square 1."""
     begin = _PRODUCTS.get(call.kind, 0)
     keys = -1 if call.kind == _FUSED else -2  # they are transposed

@@ -5,22 +5,24 @@ from __future__ import annotations
 import os
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import BackwardCFunction
 from torch.overrides import TorchFunctionMode
 
 import gradstudio
+from gradstudio.crash.own_derivatives import NotHeard, logged_derivative, name_of_own
 from gradstudio.engine.torch_internals.autograd_nodes import version_of
 
 MOST_CALLS = 20_000
 _GRADIENT: Any = Tensor.grad  # is inspected by whatever clears it
 _FILES = [os.path.abspath(str(each.__file__)) for each in (torch, gradstudio)]
 _NOT_OWN = tuple([os.path.join(os.path.dirname(file), "") for file in _FILES])
-_DRAWS = {"rand_like", "randn_like", "randint_like", "normal"}  # whose values receive no gradient
+# Whose values receive no gradient, though a size may be a tensor.
+_DRAWS = {"rand_like", "randn_like", "randint_like", "normal", "zeros", "ones", "full", "arange", "rand", "randn"}
 _COMPILED = "CompiledFunction"  # torch's own, around a compiled model
 _CUTS = {"detach"}  # whose result is like one from outside, if it takes what was computed elsewhere
 _WRITES = {"__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__", "__ipow__"}
@@ -63,8 +65,8 @@ class Outside(NamedTuple):
 
     @property
     def is_of_before(self) -> bool:
-        """Whether it is a copy of a weight that has been updated since."""
-        return self.tensor is not self.of and self.of.requires_grad and version_of(self.of) != self.version_of_original
+        """Whether it is a weight that has been updated since."""
+        return self.of.requires_grad and version_of(self.of) != self.version_of_original
 
 
 class CallLog(TorchFunctionMode):
@@ -79,17 +81,23 @@ class CallLog(TorchFunctionMode):
         copies: bool = False,
         device: str = "cpu",
         own: frozenset[int] | None = None,
+        sleeps: bool = False,
     ) -> None:
-        """`own` are the ids of the trained weights: other weights are copied. None: unknown."""
+        """`own` are the ids of the trained weights: other weights are copied. None: unknown. If it `sleeps`, it begins
+        with the first call whose result requires a gradient."""
         super().__init__()
         self.events: list[Any] = []
         self.outside: list[Outside] = []
         self.is_full = False
-        self.own_derivative = ""  # an autograd function of the script that was used
+        self.own_derivative = ""  # an autograd function of the script that was used, and cannot be recorded
+        self.of_models: set[int] = set()  # numbers of the outputs of models, each of which is recorded by itself
+        self.named: Collection[int] = ()  # ids of weights and buffers
+        self._derivatives: dict[tuple[int, int], Any] = {}  # that are recorded
+        self._is_aside = False  # whether a derivative is recorded
         self._own = own
         self.copies = copies  # whether tensors from outside are copied, because the script overwrites them
         self.module: Callable[[], str] = str
-        self.most, self._holds = most, holds
+        self.most, self._holds, self._sleeps = most, holds, sleeps
         self._given: dict[int, tuple[Any, int]] = {}
         self._places: dict[int, int] = {}
         self._count = 0
@@ -111,6 +119,10 @@ class CallLog(TorchFunctionMode):
             self.is_full = True
             raise
         name = getattr(func, "__name__", "")
+        if self._sleeps:
+            if not any(each.requires_grad for each in tensors_in(result)):
+                return result
+            self._sleeps = False
         if isinstance(result, Tensor | tuple | list) and (given := list(tensors_in(result))):
             if name in _CUTS and self._is_of_another(args):
                 self.ref(given[0])
@@ -171,6 +183,8 @@ class CallLog(TorchFunctionMode):
         if (place := self.place_of(tensor)) is not None:
             return Ref(True, place)
         place = self._places.get(id(tensor))
+        if place is None and self._is_aside and not copy and id(tensor) not in self.named:
+            return self._ref_of_saved(tensor)
         if place is not None and self.outside[place].is_of_before:
             place = None
         if place is None:
@@ -185,11 +199,44 @@ class CallLog(TorchFunctionMode):
         return Ref(False, place)
 
     def note_derivative(self, tensor: Tensor) -> None:
-        """Record the autograd function with which the script itself defines the derivative of a tensor, if it does: the
-        call log cannot show it."""
-        if isinstance(tensor.grad_fn, BackwardCFunction):
-            name = type(tensor.grad_fn).__name__.removesuffix("Backward")
-            self.own_derivative = self.own_derivative if name == _COMPILED else name
+        """Record the autograd function with which the script itself defines the derivative of a tensor, if it does."""
+        name = name_of_own(tensor)
+        if (
+            name in ("", _COMPILED)
+            or self._is_aside
+            or (key := (id(tensor.grad_fn), tensor.output_nr)) in self._derivatives
+        ):
+            return
+        if self._holds:
+            self._derivatives[key] = tensor.grad_fn
+            if (logged := logged_derivative(self, tensor, _line())) is not None:
+                self.events.append(logged)
+                return
+        elif self.place_of(tensor) in self.of_models:
+            return
+        self.own_derivative = name
+
+    @contextmanager
+    def aside(self) -> Iterator[list[Any]]:
+        """Record calls of a derivative apart from the others."""
+        before, self.events, self._is_aside = self.events, [], True
+        try:
+            yield self.events
+        finally:
+            self.events, self._is_aside = before, False
+
+    def result_of(self, node: Any, place: int) -> Tensor | None:
+        """Return a tensor by its place among the results of a node of autograd's graph; None if it is not known."""
+        if (leaf := getattr(node, "variable", None)) is not None:
+            return leaf
+        return next((each for each in self._held if each.grad_fn is node and each.output_nr == place), None)
+
+    def _ref_of_saved(self, tensor: Tensor) -> Ref:
+        """Return the reference to a tensor that autograd has saved, as which it is another object."""
+        for each in (*reversed(self._held), *[outside.tensor for outside in self.outside]):
+            if _memory(each) == _memory(tensor):
+                return self.ref(each)
+        raise NotHeard
 
     def _swapped(self, value: Any) -> Any:
         if isinstance(value, Tensor):
@@ -208,6 +255,10 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
     elif isinstance(value, tuple | list):
         for each in value:
             yield from tensors_in(each)
+
+
+def _memory(tensor: Tensor) -> Any:
+    return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
 
 
 def random_state(device: str) -> Tensor:

@@ -17,6 +17,8 @@ from torch.overrides import get_overridable_functions, resolve_name
 from gradstudio.crash.call_log import Ref
 
 DEEPEST = 12
+# What torch.nn and torch.distributions call and torch does not list.
+_PRIVATE = "_pack_padded_sequence", "_pad_packed_sequence", "_weight_norm", "_standard_gamma", "_sample_dirichlet"
 # Functions that read or write files, share memory, call Python, or expose raw memory.
 _REFUSED = re.compile(
     r"numpy|reduce|backward|register|share|pin_memory|storage|data_ptr|file|apply|map_|dlpack|array|set_$|copy__$|"
@@ -40,6 +42,7 @@ class CannotCall(ValueError):
 def _names() -> dict[Callable[..., Any], str]:
     """Return the name of every function that a crash file may contain."""
     named = {each: resolve_name(each) or "" for functions in get_overridable_functions().values() for each in functions}
+    named |= {getattr(torch, name): f"torch.{name}" for name in _PRIVATE if hasattr(torch, name)}
     return {
         function: name
         for function, name in named.items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from gradstudio.session.files.crash_file import RecordedCall
+from gradstudio.session.files.crash_file import PlainCall
 
 
 class Guard(NamedTuple):
@@ -18,7 +18,7 @@ class Guard(NamedTuple):
     by: float
     module: str | None = None  # None for any
 
-    def holds(self, call: RecordedCall) -> bool:
+    def holds(self, call: PlainCall) -> bool:
         """Return whether it is this call."""
         return (self.do, self.line) == (call.do, call.line) and self.module in (None, call.module)
 

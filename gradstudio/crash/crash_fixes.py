@@ -284,8 +284,9 @@ def _of_the_rate(structure: Structure) -> Iterator[Change]:
 
 def _of_the_optimizer(groups: list[list[dict[str, Any]]]) -> Iterator[Change]:
     first = groups[0][0] if groups and groups[0] else {}
-    if isinstance(eps := first.get("eps"), float):
-        yield Change(f"eps {eps * 1000:g}", (f"eps={eps * 1000:g}  # was {eps:g}",), values={"eps": eps * 1000})
+    if isinstance(eps := first.get("eps"), float | int):
+        more = eps * 1000 or 1e-8
+        yield Change(f"eps {more:g}", (f"eps={more:g}  # was {eps:g}",), values={"eps": more})
     betas = first.get("betas")
     if isinstance(betas, dict) and len(pair := betas.get("tuple", ())) == 2 and pair[1] != 0.95:
         line = f"betas=({pair[0]:g}, 0.95)  # was ({pair[0]:g}, {pair[1]:g})"

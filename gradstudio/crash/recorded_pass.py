@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,8 +15,9 @@ from gradstudio.crash.attention_calls import NO_ATTENTION, attention_in, capped,
 from gradstudio.crash.call_log import tensors_in
 from gradstudio.crash.call_values import CannotCall, from_json, function_of
 from gradstudio.crash.change import NO_CHANGE, Change, Guard
+from gradstudio.crash.own_derivatives import with_own_derivative
 from gradstudio.engine.operation_watcher import FILLS
-from gradstudio.session.files.crash_file import RecordedCall
+from gradstudio.session.files.crash_file import PlainCall, RecordedCall
 
 Key = str | int  # the name of a tensor from outside, or the number of one that a call has produced
 SAME_ENTRIES = {
@@ -40,7 +42,7 @@ class Pass:
 
     def __init__(
         self,
-        calls: Sequence[RecordedCall],
+        calls: Sequence[PlainCall],
         outside: Callable[[str], Tensor],
         device: str,
         change: Change = NO_CHANGE,
@@ -66,6 +68,12 @@ class Pass:
         for place in range(len(self.calls)) if calls is None else calls:
             self._make(place, self.calls[place])
 
+    def part(self, calls: Sequence[PlainCall]) -> Pass:
+        """Return a pass of other calls with the tensors of this one."""
+        made = Pass(calls, self._outside, self._device, self._change)
+        made.tensors = self.tensors
+        return made
+
     def tensor(self, key: Key) -> Tensor:
         """Return a tensor by its name or number."""
         if key not in self.tensors:
@@ -76,18 +84,19 @@ class Pass:
                 self._look_at_given(key, tensor)
         return self.tensors[key]
 
-    def _make(self, place: int, call: RecordedCall) -> None:
+    def _make(self, place: int, call: PlainCall) -> None:
         exact = self._change.computes_exactly(call.module)
 
         def tensor_of(key: Key) -> Tensor:
             tensor = self.tensor(key)
             return tensor.float() if exact and tensor.dtype in HALVES else tensor
 
-        function = function_of(call.do)
+        own = call.derivative if isinstance(call, RecordedCall) else None
+        function = partial(with_own_derivative, self, call) if own is not None else function_of(call.do)
         given = [from_json(each, tensor_of, self._device) for each in call.given]
         named = {name: from_json(each, tensor_of, self._device) for name, each in call.named.items()}
         if self._looks and self.born < 0:  # the call may write into what it takes, or one behind it
-            keys = *keys_of(call.given), *keys_of(call.named)
+            keys = keys_taken(call)
             self._taken = {key: self.tensors[key].detach().clone() for key in keys}
         for guard in [each for each in self._change.guards if each.holds(call)]:
             if guard.how == "softplus":
@@ -117,7 +126,7 @@ class Pass:
         if self._on_call is not None:
             self._on_call(self, place)
 
-    def _as_recorded(self, call: RecordedCall, *, exact: bool) -> ExitStack:
+    def _as_recorded(self, call: PlainCall, *, exact: bool) -> ExitStack:
         block = ExitStack()
         for kind in ("cpu", "cuda"):
             dtype = "" if exact else call.autocast.get("cuda" if "cuda" in call.autocast else "cpu", "")
@@ -138,8 +147,8 @@ class Pass:
         elif inf:
             self._put_in.add(key)
 
-    def _look(self, place: int, call: RecordedCall) -> None:
-        taken = set(keys_of(call.given)) | set(keys_of(call.named))
+    def _look(self, place: int, call: PlainCall) -> None:
+        taken = set(keys_taken(call))
         for number in written_by(call):
             tensor = self.tensors[number]
             nan, inf = _broken(tensor)
@@ -177,7 +186,7 @@ class Pass:
     def _consumer(self, key: Key) -> int:
         for place in reversed(range(len(self.calls))):
             call = self.calls[place]
-            if key in keys_of(call.given) or key in keys_of(call.named):
+            if key in keys_taken(call):
                 return place
         return -1
 
@@ -194,12 +203,17 @@ def keys_of(value: Any) -> Iterator[Key]:
             yield from keys_of(each)
 
 
-def fills(call: RecordedCall) -> bool:
+def keys_taken(call: PlainCall) -> list[Key]:
+    """Return the tensors that a call takes."""
+    return [*keys_of(call.given), *keys_of(call.named)]
+
+
+def fills(call: PlainCall) -> bool:
     """Return whether a call writes a number into a tensor: in a mask, -Inf is intended."""
     return call.kind in FILLS or (call.kind == "__setitem__" and {"float": "-inf"} in call.given)
 
 
-def written_by(call: RecordedCall) -> list[Key]:
+def written_by(call: PlainCall) -> list[Key]:
     """Return the results of a call; for one without a result, as an assignment, the tensor that it writes into."""
     return [each for each in call.gives or () if each >= 0] or list(keys_of(call.given))[:1]
 

@@ -16,7 +16,7 @@ from gradstudio.crash.call_values import CannotCall
 from gradstudio.crash.recorded_pass import Key, Pass, Raised, is_broken, keys_of, written_by
 from gradstudio.crash.recorded_training import Recorded, Training, replay_steps
 from gradstudio.crash.shrunk_batch import fewest_examples
-from gradstudio.session.files.crash_file import RecordedBirth, RecordedCall, Structure
+from gradstudio.session.files.crash_file import PlainCall, RecordedBirth, RecordedCall, Structure
 
 MOST_TRIALS = 400
 MOST_INLINE = 4000  # numbers in the script
@@ -33,7 +33,7 @@ class Shrunk(NamedTuple):
 class _Case:
     """A call with its tensors; `back` are the gradients of its results, {} for the forward pass."""
 
-    call: RecordedCall
+    call: PlainCall
     tensors: dict[Key, Tensor]
     back: dict[int, Tensor]
 
@@ -69,6 +69,8 @@ def shrunk(recorded: Recorded) -> Shrunk:
     if born.call < 0 or training.at is None:
         raise CannotCall(_with_examples("no single call made it, so there is no script", recorded, born))
     whole, call = training.at, training.at.calls[born.call]
+    if isinstance(call, RecordedCall) and call.derivative is not None:
+        raise CannotCall(_with_examples("no single call of torch made it, so there is no script", recorded, born))
     keys = dict.fromkeys((*keys_of(call.given), *keys_of(call.named)))
     is_back = born.phase == "backward"
     back = {each: whole.gradients[each] for each in call.gives or () if is_back and each in whole.gradients}

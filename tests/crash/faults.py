@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils import rnn
 
 import gradstudio
 
@@ -202,6 +203,109 @@ def mean_over_a_mask(**watch: Any) -> Any:
     return _loop(model, torch.optim.Adam(model.parameters(), lr=1e-3), loss_of, **watch)
 
 
+class RoundThrough(torch.autograd.Function):
+    """Rounds, with a derivative of its own, which uses what the forward pass saved."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor) -> Tensor:
+        inside = values.abs() < 1
+        ctx.save_for_backward(values, inside)
+        return torch.round(values * 4) / 4
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        values, inside = ctx.saved_tensors
+        return gradients[0] * inside + 0 * values
+
+
+class Quantized(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 5), nn.Linear(5, 6)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        call: Any = RoundThrough.apply
+        return self.last(call(self.first(inputs) * 1))
+
+
+def own_derivative(**watch: Any) -> Any:
+    """The root of a distance of 0, behind a derivative that no function of torch has."""
+    model = Quantized()
+
+    def loss_of(number: int) -> Tensor:
+        inputs = torch.randn(16, 6)
+        given = model(inputs)
+        wanted = torch.cat([given[:2].detach(), inputs[2:]]) if number == 20 else inputs
+        return (given - wanted).pow(2).sum(1).sqrt().mean()
+
+    return _loop(model, torch.optim.Adam(model.parameters(), lr=1e-3), loss_of, **watch)
+
+
+class Agent(nn.Module):
+    """Is never called as a whole."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.actor, self.critic = (nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, n)) for n in (2, 1))
+
+
+def parts_of_a_model(**watch: Any) -> Any:
+    """Advantages that are all alike, divided by their deviation; the model is called by its parts."""
+    model = Agent()
+
+    def loss_of(number: int) -> Tensor:
+        states, actions = torch.randn(16, 4), torch.randint(0, 2, (16, 1))
+        advantages = torch.zeros(16) if number == 20 else torch.randn(16)
+        chances = functional.log_softmax(model.actor(states), -1).gather(1, actions).squeeze(1)
+        advantages = (advantages - advantages.mean()) / advantages.std()
+        return -(chances * advantages).mean() + model.critic(states).pow(2).mean()
+
+    return _loop(model, torch.optim.Adam(model.parameters(), lr=1e-3), loss_of, **watch)
+
+
+def packed_sequences(**watch: Any) -> Any:
+    """The mean over the labelled tokens of a batch without one; an LSTM reads packed sequences."""
+    model = Tagger()
+
+    def loss_of(number: int) -> Tensor:
+        tokens, lengths = torch.randint(0, 9, (4, 6)), torch.tensor([6, 2, 5, 3])
+        labelled = (torch.arange(6) < lengths[:, None]).float() * (number != 20)
+        losses = functional.cross_entropy(model(tokens, lengths).transpose(1, 2), tokens % 3, reduction="none")
+        return (losses * labelled).sum() / labelled.sum()
+
+    return _loop(model, torch.optim.Adam(model.parameters(), lr=1e-3), loss_of, **watch)
+
+
+class Tagger(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(9, 8), nn.Linear(16, 3)
+        self.body = nn.LSTM(8, 8, bidirectional=True, batch_first=True)
+
+    def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        packed = rnn.pack_padded_sequence(self.embedding(tokens), lengths, batch_first=True, enforce_sorted=False)
+        hidden, _ = rnn.pad_packed_sequence(self.body(packed)[0], batch_first=True, total_length=6)
+        return self.head(hidden)
+
+
+def no_eps(**watch: Any) -> Any:
+    """Adam divides 0 by 0 for the row of an embedding that no batch has used."""
+    model = nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(12, 1))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, eps=0.0)
+    return _loop(model, optimizer, lambda _: model(torch.randint(0, 8, (16, 3))).pow(2).mean(), **watch)
+
+
+def chosen_entries(**watch: Any) -> Any:
+    """The mean of the entries that a mask chooses, which are none."""
+    model = nn.Linear(6, 1)
+
+    def loss_of(number: int) -> Tensor:
+        inputs = torch.randn(16, 6)
+        return model(inputs)[inputs[:, :1] > (9 if number == 20 else -9)].pow(2).mean()
+
+    return _loop(model, torch.optim.SGD(model.parameters(), lr=1e-3), loss_of, **watch)
+
+
 # What a fix that heals it has in its name.
 FAULTS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     each.__name__: (each, heals)
@@ -216,5 +320,10 @@ FAULTS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
         (transformer, "mask", "batch"),
         (variance_of_zero, "softplus"),
         (mean_over_a_mask, "mask"),
+        (own_derivative, "sqrt"),
+        (parts_of_a_model, "div"),
+        (packed_sequences, "div", "batch"),
+        (no_eps, "eps"),
+        (chosen_entries, "batch"),
     ]
 }

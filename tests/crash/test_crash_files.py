@@ -80,7 +80,7 @@ def test_a_fault_is_recorded_made_again_and_healed(recorded: Callable[[str], Pat
     crash = read(recorded(name))
     assert crash.structure.unknown == "" and crash.structure.born is not None
     found = again(crash)
-    assert found == crash.structure.born and found.phase in ("forward", "given")
+    assert found == crash.structure.born and found.phase != "none"
     tried = crash_fixes.tried(recorded_training.recorded(crash))
     assert not tried.unchanged.is_finite
     healed = [each for each in tried.trials[:2] if each.is_finite and each.change.lines]
@@ -127,6 +127,15 @@ def test_the_recorded_steps_have_the_losses_that_the_script_had(recorded: Callab
         # Adam makes a step of a gradient that is rounding alone, so that the steps behind differ a little more
         assert training.step(step).loss == pytest.approx(step.loss, rel=0.02)
     assert len(crash.structure.steps) > 4
+
+
+@pytest.mark.parametrize("name", ["own_derivative", "parts_of_a_model", "packed_sequences"])
+def test_the_recorded_steps_have_the_gradients_that_the_script_had(recorded: Callable[[str], Path], name: str) -> None:
+    crash = read(recorded(name))
+    training = recorded_training.Training(recorded_training.recorded(crash))
+    for step in crash.structure.steps[:-1]:
+        again = training.step(step)
+        assert (again.loss, again.norm) == (pytest.approx(step.loss, rel=1e-4), pytest.approx(step.norm, rel=1e-4))
 
 
 def test_weights_whose_squares_are_beyond_float32_are_finite(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ class StrictPart(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
-class RecordedCall(StrictPart):
+class PlainCall(StrictPart):
     """One call of a torch function. In arguments, {"t": 3} is the tensor from an earlier call, {"t": "w:fc.bias"} a
     weight and {"t": "i:0"} a tensor of the batch. `gives` are the numbers of the tensors in its result, -1 for one that
     existed before; None for a call that raised. `module` is the active part of the model, `line` the line of code,
@@ -58,6 +58,21 @@ class RecordedCall(StrictPart):
     def kind(self) -> str:
         """The last part of its name."""
         return self.do.rpartition(".")[2]
+
+
+class RecordedDerivative(StrictPart):
+    """The derivative of a result that the script defines itself: `calls` turn tensor number `gradient` into the
+    gradients of what the result was made of, `gives`."""
+
+    gradient: int
+    calls: list[PlainCall]
+    gives: list[int | Name | None]
+
+
+class RecordedCall(PlainCall):
+    """One call of a pass. With a `derivative`, it gives that to a result of earlier calls, and `do` is its name."""
+
+    derivative: RecordedDerivative | None = None
 
 
 class RecordedPass(StrictPart):

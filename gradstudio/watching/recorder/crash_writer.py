@@ -205,7 +205,8 @@ def _other_step(structure: Structure, born: RecordedBirth) -> int | None:
         agrees = isinstance(last.loss, float) and (is_scaled or isinstance(last.norm, float))
     else:
         (broken,) = [each for each in structure.steps if each.number == born.step]
-        agrees = broken is last or not isinstance(broken.loss, float)
+        # weights that no later batch has used break no later loss
+        agrees = broken is last or born.phase == "update" or not isinstance(broken.loss, float)
     return None if agrees else born.step
 
 

@@ -14,8 +14,9 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from gradstudio.crash.call_log import CallLog, LoggedCall, Outside, Ref
 from gradstudio.crash.call_values import CannotTell, name_of, to_json
-from gradstudio.crash.recorded_pass import keys_of
-from gradstudio.session.files.crash_file import RecordedCall
+from gradstudio.crash.own_derivatives import LoggedDerivative, without_reentrant_checkpoints
+from gradstudio.crash.recorded_pass import keys_taken
+from gradstudio.session.files.crash_file import PlainCall, RecordedCall, RecordedDerivative
 from gradstudio.watching.births.replay import as_at_the_pass, restore_after
 from gradstudio.watching.hooks.trees import tensors_of, with_tensors
 from gradstudio.watching.recorder.kept_state import KeptBackward, PassEvent
@@ -64,7 +65,10 @@ class ProgramMaker:
         for call in reversed(self.calls):
             gives = call.gives or [-1]
             if min(gives) < 0 or taken.intersection(gives) or _DOES_MORE.search(call.kind):
-                taken |= {*keys_of(call.given), *keys_of(call.named)}
+                taken |= set(keys_taken(call))
+                own = call.derivative
+                for part in own.calls if own is not None else ():
+                    taken |= set(keys_taken(part))
                 needed.append(call)
         self.calls = needed[::-1]
 
@@ -82,9 +86,7 @@ class ProgramMaker:
 
     def _call(self, call: LoggedCall, log: CallLog, numbers: Numbers, known: Mapping[int, Key]) -> None:
         def name_of_ref(ref: Ref) -> Key:
-            if not ref.is_given:
-                return self._outside(log.outside[ref.place], known)
-            return _key(numbers, ref.place)
+            return self._name(ref, log, numbers, known)
 
         try:
             do = name_of(call.function)
@@ -108,6 +110,27 @@ class ProgramMaker:
             )
         )  # fmt: skip
 
+    def _name(self, ref: Ref, log: CallLog, numbers: Numbers, known: Mapping[int, Key]) -> Key:
+        return _key(numbers, ref.place) if ref.is_given else self._outside(log.outside[ref.place], known)
+
+    def _derivative(self, own: LoggedDerivative, log: CallLog, numbers: Numbers, known: Mapping[int, Key]) -> None:
+        gradient, before, self.calls = self._number(own.gradient, numbers), self.calls, []
+        for each in own.calls:
+            self._call(each, log, numbers, known)
+        calls, self.calls = self.calls, before
+        names = [
+            [None if ref is None else self._name(ref, log, numbers, known) for ref in refs]
+            for refs in (own.takes, own.gives)
+        ]
+        derivative = RecordedDerivative(gradient=gradient, calls=[_plain(each) for each in calls], gives=names[1])
+        self.calls.append(
+            RecordedCall(
+                do=f"torch.autograd.{re.sub(r'[^A-Za-z0-9_]', '_', own.name)[:80]}",
+                given=[None if name is None else {"t": name} for name in names[0]], gives=[_key(numbers, own.of)],
+                module=own.module, line=own.line, derivative=derivative,
+            )
+        )  # fmt: skip
+
     def _number(self, place: int, numbers: Numbers) -> int:
         if place < 0:
             return -1
@@ -125,11 +148,11 @@ class ProgramMaker:
             return key
         if tensor.grad_fn is not None:
             raise CannotTell("something was computed for the step before the forward pass, or where it is not heard")
-        if tensor.requires_grad and outside.tensor is tensor:
-            raise CannotTell("the loss takes a weight that belongs to no model")
         if not outside.is_unchanged:
-            raise CannotTell("the script has written into a tensor of the batch since; from now on it is copied")
-        name = self._outsides[id(outside.tensor)] = f"i:{len(self._outsides)}"
+            what = "a weight of another model" if tensor.requires_grad else "a tensor of the batch"
+            raise CannotTell(f"the script has written into {what} since; from now on it is copied")
+        stays = "h" if tensor.device.type == "cpu" != self._device else "i"  # on the host, as lengths of sequences do
+        name = self._outsides[id(outside.tensor)] = f"{stays}:{len(self._outsides)}"
         self.tensors[name] = outside.tensor
         return name
 
@@ -167,23 +190,27 @@ class ProgramMaker:
         inner = CallLog(holds=True, device=self._device)
         raised: Exception | None = None
         outputs: list[Tensor] = []
-        with restore_after(model), as_at_the_pass(kept), self._naming(model, inner), inner:
+        inner.named = self._names
+        direct = without_reentrant_checkpoints()
+        with restore_after(model), as_at_the_pass(kept), self._naming(model, inner), direct:
             try:
-                outputs = tensors_of(model(*inputs, **named))
+                with inner:
+                    outputs = tensors_of(model(*inputs, **named))
             except Exception as fault:  # the step's own
                 raised = fault
+            ends = [inner.ref(each) for each in outputs]  # which may have a derivative of their own
         own: Numbers = {}
-        for call in inner.events:
-            self._call(call, inner, own, known)
+        for logged in inner.events:
+            add = self._derivative if isinstance(logged, LoggedDerivative) else self._call
+            add(logged, inner, own, known)
         if raised is not None:
             if self.calls and self.calls[-1].gives is None:
                 return
             raise CannotTell(f"making the forward pass again ended with {type(raised).__name__}")
         if event.gave is None or len(outputs) != len(event.gave):
             raise CannotTell("the model gave something else when the forward pass was made again")
-        for tensor, number in zip(outputs, event.gave, strict=True):
-            ref = inner.ref(tensor)
-            key = _key(own, ref.place) if ref.is_given else self._outside(inner.outside[ref.place], known)
+        for ref, number in zip(ends, event.gave, strict=True):
+            key = self._name(ref, inner, own, known)
             if number >= 0:
                 numbers[number] = key
         _refuse_own_derivative(inner)
@@ -217,6 +244,10 @@ def _key(numbers: Numbers, place: int) -> Key:
     if isinstance(number, CannotTell):
         raise number
     return number
+
+
+def _plain(call: RecordedCall) -> PlainCall:
+    return PlainCall(**{name: getattr(call, name) for name in PlainCall.model_fields})
 
 
 def _refuse_own_derivative(log: CallLog) -> None:

@@ -29,6 +29,7 @@ from gradstudio.watching.recorder.kept_state import (
 )
 
 MOST_LOSS_CALLS = 400  # between a forward pass and the backward pass
+MOST_STEP_CALLS = 2000  # from the first call whose result requires a gradient
 MOST_BACKWARD = 1000  # backward passes of a step
 MOST_PASSES = 16  # forward passes without a backward pass
 SHARE = 0.1  # of the free memory that is used at most, if no limit is given
@@ -62,6 +63,8 @@ class Recorder:
         self._passes: list[KeptBackward] = []
         self._log: CallLog | None = None
         self._was_passed_by = False  # whether a backward pass of another training came since its forward pass
+        self._is_early = False  # whether something is computed before the forward pass, or parts of a model are called
+        self._is_deaf = False  # whether no forward pass came before the latest backward pass
         self._on: CallLog | None = None  # the log that is on torch's stack
         self._taken: dict[int, tuple[Any, Any]] = {}
         self._ids: tuple[int, ...] = ()  # of the weights
@@ -78,6 +81,8 @@ class Recorder:
         if self.is_off:
             return
         self.take_off()
+        if any(tensor.grad_fn is not None and not self._knows(tensor) for tensor, _ in kept.taken):
+            self._is_early = True
         if (
             self._log is None
             or self._was_passed_by
@@ -87,21 +92,36 @@ class Recorder:
             self._was_passed_by = False
         self._taken = {id(kept): (kept, tuple([self._log.ref(tensor) for tensor, _ in kept.taken]))}
 
+    def _knows(self, tensor: Tensor) -> bool:
+        return self._log is not None and self._log.place_of(tensor) is not None
+
+    def _listen(self) -> None:
+        """Observe calls from here on, if the next forward pass would be too late."""
+        if self._is_early and not self.is_off:
+            self._log = CallLog(most=MOST_STEP_CALLS, copies=self._copies, own=self._own, sleeps=True)
+            self._was_passed_by = False
+            self._put_on(self._log)
+
     @_carefully
     def after_pass(self, kept: Any, outputs: Sequence[Tensor]) -> None:
         """The pass has ended: calls from here on are the loss code."""
         _, taken = self._taken.pop(id(kept), (None, None))
         if self.is_off or self._log is None or taken is None:
             return
-        self._log.events.append(PassEvent(_model_of(kept), taken, tuple([self._log.give(each) for each in outputs])))
+        gives = tuple([self._log.give(each) for each in outputs])
+        self._log.of_models.update(gives)
+        self._log.events.append(PassEvent(_model_of(kept), taken, gives))
         self._put_on(self._log)
 
     @_carefully
     def before_backward(self, roots: Roots) -> None:
         """A backward pass begins."""
+        self._is_deaf = self._log is None
         if self._log is None:
             return
         self.take_off()
+        if len(self._log.events) >= MOST_STEP_CALLS:
+            self._is_early = False
         self._log.is_full = True  # nothing more is kept of it, if it could not be removed
         if len(self._passes) >= MOST_BACKWARD:
             self._passes = []  # of a model that gets gradients, but no step
@@ -120,6 +140,9 @@ class Recorder:
             if log is not None and len(log.events) < log.most:  # the loss of this training may be yet to come
                 log.is_full, self._log, self._was_passed_by = False, log, True
                 self.resume()
+        elif trains:
+            self._is_early = self._is_early or self._is_deaf
+            self._listen()
 
     def resume(self) -> None:
         """Observe the loss code again after a backward pass or a step of another training."""
@@ -172,6 +195,7 @@ class Recorder:
             self._at_break = KeptState()
             self._at_break.take(step.number, weights, optimizers, parted=self._is_sharded)
             self._at_break.steps = [step]
+        self._listen()
 
     @property
     def usable_states(self) -> list[KeptState]:
