@@ -17,7 +17,7 @@ from gradstudio.engine.torch_internals.autograd_nodes import results_of_node
 if TYPE_CHECKING:
     from gradstudio.crash.call_log import CallLog, LoggedCall, Ref
     from gradstudio.crash.recorded_pass import Pass
-    from gradstudio.session.files.crash_file import RecordedCall
+    from gradstudio.session.files.crash_file import RecordedDerivative
 
 
 class LoggedDerivative(NamedTuple):
@@ -93,10 +93,8 @@ class _Recorded(torch.autograd.Function):
         return None, None, *ctx.derive(gradients[0])
 
 
-def with_own_derivative(made: Pass, call: RecordedCall, *given: Any) -> Tensor:
-    """Return the result of earlier calls of a pass with its recorded derivative."""
-    own, (number,) = call.derivative, call.gives or ()
-    assert own is not None
+def with_own_derivative(made: Pass, number: int, own: RecordedDerivative, *given: Any) -> Tensor:
+    """Return tensor number `number` of a pass with its recorded derivative."""
 
     def derive(gradient: Tensor) -> list[Tensor | None]:
         made.tensors[own.gradient] = gradient

@@ -92,7 +92,10 @@ class Pass:
             return tensor.float() if exact and tensor.dtype in HALVES else tensor
 
         own = call.derivative if isinstance(call, RecordedCall) else None
-        function = partial(with_own_derivative, self, call) if own is not None else function_of(call.do)
+        if own is not None and call.gives:
+            function: Callable[..., Any] = partial(with_own_derivative, self, call.gives[0], own)
+        else:
+            function = function_of(call.do)
         given = [from_json(each, tensor_of, self._device) for each in call.given]
         named = {name: from_json(each, tensor_of, self._device) for name, each in call.named.items()}
         if self._looks and self.born < 0:  # the call may write into what it takes, or one behind it

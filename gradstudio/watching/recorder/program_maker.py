@@ -122,11 +122,14 @@ class ProgramMaker:
             [None if ref is None else self._name(ref, log, numbers, known) for ref in refs]
             for refs in (own.takes, own.gives)
         ]
+        result = _key(numbers, own.of)
+        if not isinstance(result, int):
+            raise CannotTell(f"the derivative of {own.name} is that of a weight")
         derivative = RecordedDerivative(gradient=gradient, calls=[_plain(each) for each in calls], gives=names[1])
         self.calls.append(
             RecordedCall(
                 do=f"torch.autograd.{re.sub(r'[^A-Za-z0-9_]', '_', own.name)[:80]}",
-                given=[None if name is None else {"t": name} for name in names[0]], gives=[_key(numbers, own.of)],
+                given=[None if name is None else {"t": name} for name in names[0]], gives=[result],
                 module=own.module, line=own.line, derivative=derivative,
             )
         )  # fmt: skip
@@ -201,8 +204,10 @@ class ProgramMaker:
             ends = [inner.ref(each) for each in outputs]  # which may have a derivative of their own
         own: Numbers = {}
         for logged in inner.events:
-            add = self._derivative if isinstance(logged, LoggedDerivative) else self._call
-            add(logged, inner, own, known)
+            if isinstance(logged, LoggedDerivative):
+                self._derivative(logged, inner, own, known)
+            else:
+                self._call(logged, inner, own, known)
         if raised is not None:
             if self.calls and self.calls[-1].gives is None:
                 return

@@ -1,0 +1,92 @@
+"""Whether there is memory for the calls of a crash file, before any of them is made."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradstudio.crash.call_values import CannotCall
+from gradstudio.crash.recorded_pass import Pass, Raised, keys_taken
+from gradstudio.session.files.crash_file import PlainCall, RecordedCall, RecordedPass, Structure
+
+# Calls whose results have a size that depends on values, and are hardly larger than what they take.
+_AS_LARGE = {"masked_select", "nonzero", "argwhere", "__getitem__", "unique", "unique_consecutive"}
+
+
+def check_memory(structure: Structure, tensor: Callable[[str], Tensor]) -> None:
+    """Make the calls of each program without values, to compute only the sizes. CannotCall if they would exceed the
+    available memory, or if that is unknown beforehand."""
+    seen: set[Any] = set()
+    for each in [each for step in structure.steps for each in step.passes]:
+        sizes = each.program, *[(name, tensor(stored).shape) for name, stored in each.tensors.items()]
+        if sizes not in seen and _is_of_one_size(structure, tensor, each):
+            seen.add(sizes)
+
+
+def _is_of_one_size(structure: Structure, tensor: Callable[[str], Tensor], given: RecordedPass) -> bool:
+    """Check the memory of a pass. Return whether its sizes do not depend on values."""
+
+    def outside(name: str) -> Tensor:
+        stored = structure.weights.get(name[2:]) if name.startswith("w:") else given.tensors.get(name)
+        if stored is None:
+            raise CannotCall(f"there is no tensor {name[:60]}")
+        return tensor(stored)
+
+    calls, total = [*_with_derivatives(structure.programs[given.program])], 0
+    made, real = Pass(calls, lambda name: outside(name).to("meta"), "meta"), Pass(calls, outside, "cpu")
+    begin = 0  # of the calls that were not made with values
+    for place, call in enumerate(calls):
+        if call.gives is None:
+            break
+        try:
+            made.run([place])
+        except Raised as fault:
+            if call.kind.endswith("_loss") and len(call.gives) == 1:  # no larger than its inputs
+                made.tensors[call.gives[0]] = torch.empty((), device="meta")
+                continue
+            begin = _make_with_values(made, real, begin, place, fault)
+        if isinstance(call, RecordedCall) and call.derivative is not None:
+            made.tensors[call.derivative.gradient] = torch.empty_like(made.tensors[call.gives[0]])
+            real.tensors[call.derivative.gradient] = torch.empty_like(made.tensors[call.gives[0]], device="cpu")
+        total += sum(made.tensors[number].nbytes for number in call.gives if number >= 0)
+        if total > _free_memory():
+            raise CannotCall(f"its calls would take more memory than there is: {total / 1e9:,.1f} GB")
+    return not begin
+
+
+def _make_with_values(made: Pass, real: Pass, begin: int, place: int, fault: Raised) -> int:
+    """Make a call whose result has a size that depends on values, and the calls before it, from `begin` on. Return how
+    many are made."""
+    call = real.calls[place]
+    with torch.random.fork_rng(), torch.no_grad():
+        real.run(range(begin, place))
+        values = {key: real.tensor(key) for key in keys_taken(call)}
+        made.tensors |= {key: each for key, each in values.items() if each.dtype == torch.int64 and each.dim() == 1}
+        try:
+            made.run([place])  # with the lengths of sequences
+            return place
+        except Raised:
+            if call.kind not in _AS_LARGE:
+                told = "how much memory its calls take cannot be told beforehand"
+                raise CannotCall(f"{told}: {call.do}, {fault}; add --trust to make them all the same") from None
+        real.run([place])
+    made.tensors |= {number: real.tensors[number].to("meta") for number in call.gives or () if number >= 0}
+    return place + 1
+
+
+def _with_derivatives(calls: list[RecordedCall]) -> Iterator[PlainCall]:
+    for call in calls:
+        yield call
+        if call.derivative is not None:
+            yield from call.derivative.calls
+
+
+def _free_memory() -> int:
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 8 << 30
