@@ -32,8 +32,10 @@ run: $(RUN)
 test: $(TEST) qt
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
-	$(PY) -m compileall -qq .venv/lib gradstudio & $(PY) -m basedpyright & types=$$!; \
-	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet && wait $$types && wait
+	@# the tests are collected once beforehand, or each worker would compile every module for itself
+	$(PY) -m basedpyright & types=$$!; \
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet && { $(PY) -m pytest --collect-only -qq >/dev/null || true; } && \
+	wait $$types
 	$(PY) -m pytest -q -n $(WORKERS) --dist worksteal
 
 docs: $(TEST)
@@ -108,7 +110,7 @@ $(RUN): $(PY)
 $(TEST): $(PY)
 	@echo "Installing GradStudio and its tests into .venv (torch is large: minutes the first time)"
 	@$(PIP) hatchling editables
-	@# pip would compile all of it, one file after the other; that is done beside the check of the types
+	@# pip would compile all of it; what the tests import is compiled beside the check of the types
 	@$(PIP) --no-compile --no-build-isolation torch==2.13.0 --editable '.[test]'
 	@rm -f .venv/.installed-* && touch $(RUN) $@
 

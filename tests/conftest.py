@@ -50,9 +50,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.nodeid.startswith(("tests/torture/", "tests/test_stranger_folder.py")))
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Take what is there before the first test out of the garbage collector's sight: half a million objects, at which
     every collection looks, and the watch, which asks for all objects."""
+    if session.config.option.collectonly:  # what else each worker compiles for itself, at the same time
+        from gradstudio.core import jit
+
+        jit.compile_all()
     gc.collect()
     gc.freeze()
 
