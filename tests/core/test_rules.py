@@ -495,7 +495,8 @@ CLIPPED = Settings("norm", 1.0, "fp32")
 
 def rows(losses: Iterable[float], norm: float = 1.0, **more: Any) -> list[Row]:
     """A row for each loss; `more` are other fields of all rows."""
-    return [replace(row(step, loss, norm), **more) for step, loss in enumerate(losses)]
+    made = [row(step, loss, norm) for step, loss in enumerate(losses)]
+    return [replace(each, **more) for each in made] if more else made
 
 
 def without(layer: int, made: list[Row]) -> list[Row]:
@@ -631,223 +632,265 @@ def raised(losses: Iterable[float], to: float = 1.0) -> list[Row]:
     return [replace(each, lr=0.1 if each.step < 100 else to) for each in rows(losses)]
 
 
-FIRES: dict[str, tuple[list[Row], str]] = {
-    "rate_raised": (raised([*fall(100), *[2.9] * 150]), "critical"),
-    "momentum_high": (rows(STANDING, settings=DECAYED._replace(weight_decay=0.0, momentum=1.0)), "critical"),
-    "betas_crossed": (rows(STANDING, settings=Settings("none", 0.0, "fp32", "adam", 0.0, 0.99, 0.5)), "critical"),
-    "perturbation_large": (rows(STANDING, settings=Settings("none", 0.0, "fp32", "sgd", rho=5.0)), "critical"),
-    "updates_after_spike": (remembered([2.3 - step / 1000 for step in range(300)], "adam"), "warning"),
-    "weight_decay_high": (shrinking(rows(STANDING, settings=DECAYED)), "critical"),
-    "loss_not_decreasing": (rows(STANDING), "warning"),
-    "update_ratio_high": (rows(STANDING, update_ratio=0.2), "critical"),
-    "update_ratio_low": (rows(STANDING, update_ratio=1e-6), "warning"),
-    "loss_oscillating": (rows([2.3] * 20 + [1.0, 9.0] * 100), "warning"),
-    "loss_spike": (rows([*fall(200), *[40.0] * 120]), "warning"),
-    "dead_units": (sampled(rows(STANDING), dead=1.0), "critical"),
-    "saturated_activation": (sampled(rows(STANDING), saturated=0.8), "critical"),
-    "vanishing_in_time": (remembering(rows(STANDING), 1e-5), "critical"),
-    "policy_far_off": (acting(rows(STANDING), ratio=200.0, kl=4.0), "critical"),
-    "entropy_collapse": (acting(rows(STANDING), entropy=0.01), "critical"),
+FIRES: dict[str, tuple[Callable[[], list[Row]], str]] = {
+    "rate_raised": (lambda: raised([*fall(100), *[2.9] * 150]), "critical"),
+    "momentum_high": (lambda: rows(STANDING, settings=DECAYED._replace(weight_decay=0.0, momentum=1.0)), "critical"),
+    "betas_crossed": (
+        lambda: rows(STANDING, settings=Settings("none", 0.0, "fp32", "adam", 0.0, 0.99, 0.5)),
+        "critical",
+    ),
+    "perturbation_large": (lambda: rows(STANDING, settings=Settings("none", 0.0, "fp32", "sgd", rho=5.0)), "critical"),
+    "updates_after_spike": (lambda: remembered([2.3 - step / 1000 for step in range(300)], "adam"), "warning"),
+    "weight_decay_high": (lambda: shrinking(rows(STANDING, settings=DECAYED)), "critical"),
+    "loss_not_decreasing": (lambda: rows(STANDING), "warning"),
+    "update_ratio_high": (lambda: rows(STANDING, update_ratio=0.2), "critical"),
+    "update_ratio_low": (lambda: rows(STANDING, update_ratio=1e-6), "warning"),
+    "loss_oscillating": (lambda: rows([2.3] * 20 + [1.0, 9.0] * 100), "warning"),
+    "loss_spike": (lambda: rows([*fall(200), *[40.0] * 120]), "warning"),
+    "dead_units": (lambda: sampled(rows(STANDING), dead=1.0), "critical"),
+    "saturated_activation": (lambda: sampled(rows(STANDING), saturated=0.8), "critical"),
+    "vanishing_in_time": (lambda: remembering(rows(STANDING), 1e-5), "critical"),
+    "policy_far_off": (lambda: acting(rows(STANDING), ratio=200.0, kl=4.0), "critical"),
+    "entropy_collapse": (lambda: acting(rows(STANDING), entropy=0.01), "critical"),
     "reward_hacked": (
-        [
+        lambda: [
             *acting(rows(fall(400), accuracy=0.9)[:200], reward=1.0),
             *acting(rows(fall(400), accuracy=0.2)[200:], reward=1.5),
         ],
         "critical",
     ),
-    "attention_collapse": (attending(rows(STANDING), 500.0, 0.02), "critical"),
-    "poor_initialization": (sampled(rows(STANDING), stds=(1.0, 0.1, 1e-3)), "critical"),
-    "clipping_always": (rows(STANDING, settings=CLIPPED, clip_coef=0.01), "warning"),
+    "attention_collapse": (lambda: attending(rows(STANDING), 500.0, 0.02), "critical"),
+    "poor_initialization": (lambda: sampled(rows(STANDING), stds=(1.0, 0.1, 1e-3)), "critical"),
+    "clipping_always": (lambda: rows(STANDING, settings=CLIPPED, clip_coef=0.01), "warning"),
     "clip_overflow": (
-        rows([*fall(60), *[9.0] * 100], norm=1e20, settings=CLIPPED, clip_coef=0.0, clipped_norm=0.0),
+        lambda: rows([*fall(60), *[9.0] * 100], norm=1e20, settings=CLIPPED, clip_coef=0.0, clipped_norm=0.0),
         "critical",
     ),
-    "clipping_never": (rows(fall(300), settings=CLIPPED._replace(limit=1e3)), "info"),
-    "fp16_underflow": (rows(STANDING, norm=0.0, settings=FP16), "critical"),
-    "fp16_overflow": (rows(STANDING, norm=math.inf, settings=FP16, skipped=True, scale=64.0), "critical"),
+    "clipping_never": (lambda: rows(fall(300), settings=CLIPPED._replace(limit=1e3)), "info"),
+    "fp16_underflow": (lambda: rows(STANDING, norm=0.0, settings=FP16), "critical"),
+    "fp16_overflow": (lambda: rows(STANDING, norm=math.inf, settings=FP16, skipped=True, scale=64.0), "critical"),
     "scale_collapse": (
-        looped(rows(STANDING, norm=math.inf, settings=FP16, skipped=True, scale=0.5), scaling="dynamic"),
+        lambda: looped(rows(STANDING, norm=math.inf, settings=FP16, skipped=True, scale=0.5), scaling="dynamic"),
         "critical",
     ),
     "accumulation_mismatch": (
-        first_row(looped(rows(fall(60)), micro_batches=4), accumulated=AccumulationError(0, 3.0, 1e-3)),
+        lambda: first_row(looped(rows(fall(60)), micro_batches=4), accumulated=AccumulationError(0, 3.0, 1e-3)),
         "warning",
     ),
     "nothing_learned": (
-        [replace(each, test_accuracy=0.1 if step % 100 == 0 else UNKNOWN) for step, each in enumerate(rows(STANDING))],
+        lambda: [
+            replace(each, test_accuracy=0.1 if step % 100 == 0 else UNKNOWN) for step, each in enumerate(rows(STANDING))
+        ],
         "critical",
     ),
-    "signal_lost": (first_row(rows(STANDING), head_cosine=0.996), "critical"),
-    "test_gap": (on_test_set(rows(fall(300), accuracy=0.99), 0.5), "warning"),
+    "signal_lost": (lambda: first_row(rows(STANDING), head_cosine=0.996), "critical"),
+    "test_gap": (lambda: on_test_set(rows(fall(300), accuracy=0.99), 0.5), "warning"),
     "accuracy_lost": (
-        on_test_set([replace(each, accuracy=0.97 if each.step < 100 else 0.6) for each in rows(fall(300))], 0.6),
+        lambda: on_test_set(
+            [replace(each, accuracy=0.97 if each.step < 100 else 0.6) for each in rows(fall(300))], 0.6
+        ),
         "warning",
     ),
-    "clip_without_effect": (rows(fall(60), norm=5.0, settings=CLIPPED), "warning"),
-    "gradient_noise": (rows(STANDING, norm=0.6, clipped_norm=1.0, clip_coef=1 / 500, settings=CLIPPED), "critical"),
+    "clip_without_effect": (lambda: rows(fall(60), norm=5.0, settings=CLIPPED), "warning"),
+    "gradient_noise": (
+        lambda: rows(STANDING, norm=0.6, clipped_norm=1.0, clip_coef=1 / 500, settings=CLIPPED),
+        "critical",
+    ),
     "clip_on_scaled_gradients": (
-        rows(STANDING, norm=5.0, settings=CLIPPED, scale=65536.0, clipped_norm=1 / 65536),
+        lambda: rows(STANDING, norm=5.0, settings=CLIPPED, scale=65536.0, clipped_norm=1 / 65536),
         "warning",
     ),
-    "reduced_too_often": (ranked(rows(fall(60)), all_reduces=4.0), "warning"),
-    "ranks_apart": (ranked(rows(fall(60)), rank_drift=0.01), "critical"),
-    "nan_on_a_rank": (ranked(rows([*fall(60), math.nan])), "critical"),
-    "clip_before_reduction": (ranked(rows(fall(60), norm=5.0, settings=CLIPPED, clipped_norm=0.8)), "warning"),
-    "ranks_alike": (ranked(rows(fall(60)), (1.2, 1.2)), "warning"),
-    "uneven_shares": (ranked(rows(fall(60)), weights=(2 / 3, 2.0)), "warning"),
-    "rank_ran_out": (ranked(rows(fall(55)), batches=(90, 55)), "critical"),
-    "unused_layers": (without(0, vanishing(1e-5, 1.0)), "warning"),
-    "test_loss_rises": (telling(rows(fall(300)), "val_loss", lambda step: 1 + abs(step - 100) / 100), "warning"),
-    "reward_lost": (telling(rows(STANDING), "reward", lambda step: 100 - abs(step - 100), 5), "critical"),
+    "reduced_too_often": (lambda: ranked(rows(fall(60)), all_reduces=4.0), "warning"),
+    "ranks_apart": (lambda: ranked(rows(fall(60)), rank_drift=0.01), "critical"),
+    "nan_on_a_rank": (lambda: ranked(rows([*fall(60), math.nan])), "critical"),
+    "clip_before_reduction": (lambda: ranked(rows(fall(60), norm=5.0, settings=CLIPPED, clipped_norm=0.8)), "warning"),
+    "ranks_alike": (lambda: ranked(rows(fall(60)), (1.2, 1.2)), "warning"),
+    "uneven_shares": (lambda: ranked(rows(fall(60)), weights=(2 / 3, 2.0)), "warning"),
+    "rank_ran_out": (lambda: ranked(rows(fall(55)), batches=(90, 55)), "critical"),
+    "unused_layers": (lambda: without(0, vanishing(1e-5, 1.0)), "warning"),
+    "test_loss_rises": (
+        lambda: telling(rows(fall(300)), "val_loss", lambda step: 1 + abs(step - 100) / 100),
+        "warning",
+    ),
+    "reward_lost": (lambda: telling(rows(STANDING), "reward", lambda step: 100 - abs(step - 100), 5), "critical"),
     "gradient_of_zero": (
-        [
+        lambda: [
             replace(row(step, 2.3, 1.0, shares=(0.5, 0, 0.5, 0.5, 0)), accuracy=UNKNOWN, settings=CLIPPED, unused=())
             for step in range(200)
         ],
         "warning",
     ),
 }
-SILENT: dict[str, tuple[str, list[Row]]] = {
-    "a first layer that the loss does not use": ("vanishing_gradient", without(0, vanishing(1e-5, 1.0))),
-    "a layer in the middle that the loss does not use": ("dead_units", without(1, rows(STANDING))),
+SILENT: dict[str, tuple[str, Callable[[], list[Row]]]] = {
+    "a first layer that the loss does not use": ("vanishing_gradient", lambda: without(0, vanishing(1e-5, 1.0))),
+    "a layer in the middle that the loss does not use": ("dead_units", lambda: without(1, rows(STANDING))),
     "a layer that is used at other steps": (
         "unused_layers",
-        [replace(each, unused=("first.weight",) if each.step % 20 == 19 else ()) for each in rows(STANDING)],
+        lambda: [replace(each, unused=("first.weight",) if each.step % 20 == 19 else ()) for each in rows(STANDING)],
     ),
     "a validation loss that falls": (
         "test_loss_rises",
-        telling(rows(fall(300)), "val_loss", lambda step: 1 / (1 + step)),
+        lambda: telling(rows(fall(300)), "val_loss", lambda step: 1 / (1 + step)),
     ),
-    "two higher ones": ("test_loss_rises", telling(rows(fall(100)), "val_loss", lambda step: 1.0 + (step > 60))),
-    "a reward that swings": ("reward_lost", telling(rows(STANDING), "reward", lambda step: step % 7, 1)),
-    "one all-reduce a step": ("reduced_too_often", ranked(rows(fall(60)))),
-    "ranks that differ by rounding": ("ranks_apart", ranked(rows(fall(60)), rank_drift=1e-7)),
-    "a NaN in one process": ("nan_on_a_rank", rows([*fall(60), math.nan])),
+    "two higher ones": (
+        "test_loss_rises",
+        lambda: telling(rows(fall(100)), "val_loss", lambda step: 1.0 + (step > 60)),
+    ),
+    "a reward that swings": ("reward_lost", lambda: telling(rows(STANDING), "reward", lambda step: step % 7, 1)),
+    "one all-reduce a step": ("reduced_too_often", lambda: ranked(rows(fall(60)))),
+    "ranks that differ by rounding": ("ranks_apart", lambda: ranked(rows(fall(60)), rank_drift=1e-7)),
+    "a NaN in one process": ("nan_on_a_rank", lambda: rows([*fall(60), math.nan])),
     "ranks that clip their mean": (
         "clip_before_reduction",
-        ranked(rows(fall(60), norm=5.0, settings=CLIPPED, clipped_norm=1.0)),
+        lambda: ranked(rows(fall(60), norm=5.0, settings=CLIPPED, clipped_norm=1.0)),
     ),
     "a mean below the limit": (
         "clip_before_reduction",
-        ranked(rows(fall(60), norm=0.5, settings=CLIPPED, clipped_norm=0.5)),
+        lambda: ranked(rows(fall(60), norm=0.5, settings=CLIPPED, clipped_norm=0.5)),
     ),
-    "a rank that has batches left": ("rank_ran_out", ranked(rows(fall(54)), batches=(90, 55))),
-    "ranks that end together": ("rank_ran_out", ranked(rows(fall(60)), batches=(60, 60))),
-    "shares of almost one size": ("uneven_shares", ranked(rows(fall(60)), weights=(0.98, 1.02))),
-    "ranks of other data": ("ranks_alike", ranked(rows(fall(60)))),
-    "a rate that was raised while the loss falls": ("rate_raised", raised(fall(300))),
-    "a rate that was doubled": ("rate_raised", raised([*fall(100), *[2.9] * 150], to=0.2)),
+    "a rank that has batches left": ("rank_ran_out", lambda: ranked(rows(fall(54)), batches=(90, 55))),
+    "ranks that end together": ("rank_ran_out", lambda: ranked(rows(fall(60)), batches=(60, 60))),
+    "shares of almost one size": ("uneven_shares", lambda: ranked(rows(fall(60)), weights=(0.98, 1.02))),
+    "ranks of other data": ("ranks_alike", lambda: ranked(rows(fall(60)))),
+    "a rate that was raised while the loss falls": ("rate_raised", lambda: raised(fall(300))),
+    "a rate that was doubled": ("rate_raised", lambda: raised([*fall(100), *[2.9] * 150], to=0.2)),
     "a warmup": (
         "rate_raised",
-        [replace(each, lr=0.001 * (each.step + 1)) for each in rows([*fall(100), *[2.9] * 150])],
+        lambda: [replace(each, lr=0.001 * (each.step + 1)) for each in rows([*fall(100), *[2.9] * 150])],
     ),
-    "a fault long after the rate was raised": ("rate_raised", raised([*fall(200), *[2.9] * 150])),
+    "a fault long after the rate was raised": ("rate_raised", lambda: raised([*fall(200), *[2.9] * 150])),
     "momentum of 1 in a run that learns": (
         "momentum_high",
-        rows(fall(300), settings=DECAYED._replace(weight_decay=0.0, momentum=1.0)),
+        lambda: rows(fall(300), settings=DECAYED._replace(weight_decay=0.0, momentum=1.0)),
     ),
-    "clipped, and thrown away": ("clip_overflow", rows(STANDING, settings=CLIPPED, clip_coef=0.0)),
-    "a limit of 0": ("clip_overflow", rows(STANDING, norm=1e6, settings=CLIPPED._replace(limit=0.0), clip_coef=0.0)),
-    "usual betas": ("betas_crossed", rows(STANDING, settings=Settings("none", 0.0, "fp32", "adam", 0.0, 0.9, 0.95))),
+    "clipped, and thrown away": ("clip_overflow", lambda: rows(STANDING, settings=CLIPPED, clip_coef=0.0)),
+    "a limit of 0": (
+        "clip_overflow",
+        lambda: rows(STANDING, norm=1e6, settings=CLIPPED._replace(limit=0.0), clip_coef=0.0),
+    ),
+    "usual betas": (
+        "betas_crossed",
+        lambda: rows(STANDING, settings=Settings("none", 0.0, "fp32", "adam", 0.0, 0.9, 0.95)),
+    ),
     "crossed betas in a run that learns": (
         "betas_crossed",
-        rows(fall(300), settings=Settings("none", 0.0, "fp32", "adam", 0.0, 0.99, 0.5)),
+        lambda: rows(fall(300), settings=Settings("none", 0.0, "fp32", "adam", 0.0, 0.99, 0.5)),
     ),
-    "a usual rho": ("perturbation_large", rows(STANDING, settings=Settings("none", 0.0, "fp32", "sgd", rho=0.05))),
-    "a usual momentum": ("momentum_high", rows(STANDING, settings=DECAYED._replace(weight_decay=0.0, momentum=0.99))),
-    "a spike that SGD forgets": ("updates_after_spike", remembered(STANDING, "sgd")),
+    "a usual rho": (
+        "perturbation_large",
+        lambda: rows(STANDING, settings=Settings("none", 0.0, "fp32", "sgd", rho=0.05)),
+    ),
+    "a usual momentum": (
+        "momentum_high",
+        lambda: rows(STANDING, settings=DECAYED._replace(weight_decay=0.0, momentum=0.99)),
+    ),
+    "a spike that SGD forgets": ("updates_after_spike", lambda: remembered(STANDING, "sgd")),
     "a gradient after gradients of 0": (
         "updates_after_spike",
-        [replace(each, clipped_norm=1e-7 * (each.step == 100)) for each in remembered(STANDING, "adam")],
+        lambda: [replace(each, clipped_norm=1e-7 * (each.step == 100)) for each in remembered(STANDING, "adam")],
     ),
-    "a spike in a run that learns": ("updates_after_spike", remembered(fall(300), "adam")),
+    "a spike in a run that learns": ("updates_after_spike", lambda: remembered(fall(300), "adam")),
     "a spike at which the rate was lowered": (
         "updates_after_spike",
-        [replace(each, lr=0.1 if each.step <= 100 else 0.01) for each in remembered(STANDING, "adam")],
+        lambda: [replace(each, lr=0.1 if each.step <= 100 else 0.01) for each in remembered(STANDING, "adam")],
     ),
     "a spike after which the updates are as before": (
         "updates_after_spike",
-        [replace(each, update_ratio=1e-3) for each in remembered(STANDING, "adam")],
+        lambda: [replace(each, update_ratio=1e-3) for each in remembered(STANDING, "adam")],
     ),
-    "weights that shrink in a run that learns": ("weight_decay_high", shrinking(rows(fall(300), settings=DECAYED))),
+    "weights that shrink in a run that learns": (
+        "weight_decay_high",
+        lambda: shrinking(rows(fall(300), settings=DECAYED)),
+    ),
     "a usual decay": (
         "weight_decay_high",
-        shrinking(rows(STANDING, settings=DECAYED._replace(optimizer="adamw", weight_decay=0.1)), 1e-3),
+        lambda: shrinking(rows(STANDING, settings=DECAYED._replace(optimizer="adamw", weight_decay=0.1)), 1e-3),
     ),
     "a decay that nobody recorded": (
         "weight_decay_high",
-        shrinking(rows(STANDING, settings=DECAYED._replace(weight_decay=None))),
+        lambda: shrinking(rows(STANDING, settings=DECAYED._replace(weight_decay=None))),
     ),
     "weights that the gradient shrinks": (
         "weight_decay_high",
-        [replace(each, clipped_norm=9.0) for each in shrinking(rows(STANDING, settings=DECAYED))],
+        lambda: [replace(each, clipped_norm=9.0) for each in shrinking(rows(STANDING, settings=DECAYED))],
     ),
-    "noise as long as the gradient": ("gradient_noise", rows(STANDING, norm=0.6, clipped_norm=0.8)),
-    "clipping after the step": ("gradient_noise", rows(STANDING, norm=5.0, clip_coef=1e-3, settings=CLIPPED)),
-    "the loss falls": ("loss_not_decreasing", rows(fall(300))),
-    "large updates that learn": ("update_ratio_high", rows(fall(300), update_ratio=0.2)),
-    "small updates that learn": ("update_ratio_low", rows(fall(300), update_ratio=1e-6)),
-    "a gradient of exactly 0, whatever the rate": ("update_ratio_low", rows(STANDING, norm=0.0, update_ratio=0.0)),
+    "noise as long as the gradient": ("gradient_noise", lambda: rows(STANDING, norm=0.6, clipped_norm=0.8)),
+    "clipping after the step": ("gradient_noise", lambda: rows(STANDING, norm=5.0, clip_coef=1e-3, settings=CLIPPED)),
+    "the loss falls": ("loss_not_decreasing", lambda: rows(fall(300))),
+    "large updates that learn": ("update_ratio_high", lambda: rows(fall(300), update_ratio=0.2)),
+    "small updates that learn": ("update_ratio_low", lambda: rows(fall(300), update_ratio=1e-6)),
+    "a gradient of exactly 0, whatever the rate": (
+        "update_ratio_low",
+        lambda: rows(STANDING, norm=0.0, update_ratio=0.0),
+    ),
     "warmup": (
         "update_ratio_low",
-        [replace(each, lr=1e-5 * (step + 1)) for step, each in enumerate(rows(STANDING, update_ratio=1e-6))],
+        lambda: [replace(each, lr=1e-5 * (step + 1)) for step, each in enumerate(rows(STANDING, update_ratio=1e-6))],
     ),
-    "noise of small batches": ("loss_oscillating", rows(2.3 * noise(0, 300, 0.25))),
-    "a spike that comes down again": ("loss_spike", rows([*fall(200), 40.0, *[0.05] * 120])),
-    "dead units in a run that learns": ("dead_units", sampled(rows(fall(300)), dead=1.0)),
-    "half of the units": ("dead_units", sampled(rows(STANDING), dead=0.6)),
-    "saturation in a run that learns": ("saturated_activation", sampled(rows(fall(300)), saturated=0.6)),
-    "sharp attention in a run that learns": ("attention_collapse", attending(rows(fall(300)), 500.0, 0.02)),
-    "a policy far off that learns": ("policy_far_off", acting(rows(fall(300)), ratio=200.0, kl=4.0)),
-    "a large ratio of an action alone": ("policy_far_off", acting(rows(STANDING), ratio=200.0, kl=0.1)),
-    "a policy that is sure and right": ("entropy_collapse", acting(rows(fall(300)), entropy=0.01)),
-    "a policy that still tries": ("entropy_collapse", acting(rows(STANDING), entropy=0.3)),
+    "noise of small batches": ("loss_oscillating", lambda: rows(2.3 * noise(0, 300, 0.25))),
+    "a spike that comes down again": ("loss_spike", lambda: rows([*fall(200), 40.0, *[0.05] * 120])),
+    "dead units in a run that learns": ("dead_units", lambda: sampled(rows(fall(300)), dead=1.0)),
+    "half of the units": ("dead_units", lambda: sampled(rows(STANDING), dead=0.6)),
+    "saturation in a run that learns": ("saturated_activation", lambda: sampled(rows(fall(300)), saturated=0.6)),
+    "sharp attention in a run that learns": ("attention_collapse", lambda: attending(rows(fall(300)), 500.0, 0.02)),
+    "a policy far off that learns": ("policy_far_off", lambda: acting(rows(fall(300)), ratio=200.0, kl=4.0)),
+    "a large ratio of an action alone": ("policy_far_off", lambda: acting(rows(STANDING), ratio=200.0, kl=0.1)),
+    "a policy that is sure and right": ("entropy_collapse", lambda: acting(rows(fall(300)), entropy=0.01)),
+    "a policy that still tries": ("entropy_collapse", lambda: acting(rows(STANDING), entropy=0.3)),
     "reward and accuracy fall together": (
         "reward_hacked",
-        acting(rows(fall(400), accuracy=0.9)[:200], reward=1.0)
-        + acting(rows(fall(400), accuracy=0.2)[200:], reward=0.5),
+        lambda: (
+            acting(rows(fall(400), accuracy=0.9)[:200], reward=1.0)
+            + acting(rows(fall(400), accuracy=0.2)[200:], reward=0.5)
+        ),
     ),
-    "sharp attention with small logits": ("attention_collapse", attending(rows(STANDING), 30.0, 0.02)),
-    "large logits, and attention to all": ("attention_collapse", attending(rows(STANDING), 500.0, 0.9)),
-    "a memory that is short in a run that learns": ("vanishing_in_time", remembering(rows(fall(300)), 1e-5)),
-    "a gradient that reaches the first time step": ("vanishing_in_time", remembering(rows(STANDING), 0.2)),
-    "attention that nobody measured": ("attention_collapse", rows(STANDING)),
-    "a net drawn unevenly that learns": ("poor_initialization", sampled(rows(fall(300)), stds=(1.0, 0.1, 1e-3))),
-    "every step clipped, and it learns": ("clipping_always", rows(fall(300), settings=CLIPPED, clip_coef=0.01)),
+    "sharp attention with small logits": ("attention_collapse", lambda: attending(rows(STANDING), 30.0, 0.02)),
+    "large logits, and attention to all": ("attention_collapse", lambda: attending(rows(STANDING), 500.0, 0.9)),
+    "a memory that is short in a run that learns": ("vanishing_in_time", lambda: remembering(rows(fall(300)), 1e-5)),
+    "a gradient that reaches the first time step": ("vanishing_in_time", lambda: remembering(rows(STANDING), 0.2)),
+    "attention that nobody measured": ("attention_collapse", lambda: rows(STANDING)),
+    "a net drawn unevenly that learns": (
+        "poor_initialization",
+        lambda: sampled(rows(fall(300)), stds=(1.0, 0.1, 1e-3)),
+    ),
+    "every step clipped, and it learns": ("clipping_always", lambda: rows(fall(300), settings=CLIPPED, clip_coef=0.01)),
     "a loss scale that is found": (
         "fp16_overflow",
-        [replace(each, skipped=step < 16, settings=FP16) for step, each in enumerate(rows(fall(100)))],
+        lambda: [replace(each, skipped=step < 16, settings=FP16) for step, each in enumerate(rows(fall(100)))],
     ),
-    "tiny gradients in fp32": ("fp16_underflow", rows(STANDING, norm=0.0, settings=CLIPPED)),
-    "rounding": ("accumulation_mismatch", first_row(rows(fall(60)), accumulated=AccumulationError(0, 1e-6, 1e-3))),
+    "tiny gradients in fp32": ("fp16_underflow", lambda: rows(STANDING, norm=0.0, settings=CLIPPED)),
+    "rounding": (
+        "accumulation_mismatch",
+        lambda: first_row(rows(fall(60)), accumulated=AccumulationError(0, 1e-6, 1e-3)),
+    ),
     "an overflow while it was compared": (
         "accumulation_mismatch",
-        first_row(rows(fall(60)), accumulated=AccumulationError(0, math.nan, 1e-3)),
+        lambda: first_row(rows(fall(60)), accumulated=AccumulationError(0, math.nan, 1e-3)),
     ),
     "a signal that forgets its input in a run that learns": (
         "signal_lost",
-        first_row(rows(fall(300)), head_cosine=0.996),
+        lambda: first_row(rows(fall(300)), head_cosine=0.996),
     ),
     "examples that are alike while no update was made": (
         "signal_lost",
-        first_row(rows(STANDING, update_ratio=1e-6), head_cosine=1.0),
+        lambda: first_row(rows(STANDING, update_ratio=1e-6), head_cosine=1.0),
     ),
-    "examples that are told apart": ("signal_lost", first_row(rows(STANDING), head_cosine=0.98)),
+    "examples that are told apart": ("signal_lost", lambda: first_row(rows(STANDING), head_cosine=0.98)),
     "a test accuracy that has risen": (
         "nothing_learned",
-        [
+        lambda: [
             replace(each, test_accuracy=0.1 + step / 400 if step % 100 == 0 else UNKNOWN)
             for step, each in enumerate(rows(STANDING))
         ],
     ),
     "gradients below the smallest float32": (
         "vanishing_gradient",
-        [row(step, 2.3, 1e-39, shares=(0, 0, 0, 1, 0)) for step in range(300)],
+        lambda: [row(step, 2.3, 1e-39, shares=(0, 0, 0, 1, 0)) for step in range(300)],
     ),
-    "a test set that is a little harder": ("test_gap", on_test_set(rows(fall(300), accuracy=0.99), 0.8)),
+    "a test set that is a little harder": ("test_gap", lambda: on_test_set(rows(fall(300), accuracy=0.99), 0.8)),
     "a model that has broken a moment ago": (
         "test_gap",
-        [
+        lambda: [
             replace(
                 each, accuracy=0.99 if each.step < 197 else 0.1, test_accuracy=0.14 if each.step == 200 else UNKNOWN
             )
@@ -856,30 +899,35 @@ SILENT: dict[str, tuple[str, list[Row]]] = {
     ),
     "an accuracy that swings by chance": (
         "accuracy_lost",
-        on_test_set(
+        lambda: on_test_set(
             [replace(each, accuracy=float(each.step % 7 >= each.step // 100)) for each in rows(fall(201))], 0.6
         ),
     ),
     "a task that is half learned, and a little less": (
         "accuracy_lost",
-        on_test_set([replace(each, accuracy=0.6 if each.step < 100 else 0.42) for each in rows(fall(300))], 0.42),
+        lambda: on_test_set(
+            [replace(each, accuracy=0.6 if each.step < 100 else 0.42) for each in rows(fall(300))], 0.42
+        ),
     ),
-    "clipping at work": ("clip_without_effect", rows(fall(60), norm=5.0, settings=CLIPPED, clipped_norm=0.999999)),
+    "clipping at work": (
+        "clip_without_effect",
+        lambda: rows(fall(60), norm=5.0, settings=CLIPPED, clipped_norm=0.999999),
+    ),
     "clipping under a loss scale": (
         "clip_on_scaled_gradients",
-        rows(fall(60), norm=5.0, settings=CLIPPED, scale=65536.0, clipped_norm=1.0),
+        lambda: rows(fall(60), norm=5.0, settings=CLIPPED, scale=65536.0, clipped_norm=1.0),
     ),
     "agc, which has no limit to hold it to": (
         "clip_on_scaled_gradients",
-        rows(fall(60), norm=5.0, settings=Settings("agc", 0.01, "fp16"), scale=64.0, clipped_norm=0.1),
+        lambda: rows(fall(60), norm=5.0, settings=Settings("agc", 0.01, "fp16"), scale=64.0, clipped_norm=0.1),
     ),
 }
 
 
 @pytest.mark.parametrize("rule", FIRES)
 def test_fires_at_its_fault(rule: str) -> None:
-    made, severity = FIRES[rule]
-    finding = diagnose(made)[rule]
+    make, severity = FIRES[rule]
+    finding = diagnose(make())[rule]
     assert finding.severity == severity
     assert finding.title and finding.evidence.endswith(".") and finding.meaning.endswith(".")
 
@@ -923,7 +971,7 @@ def test_underflow_that_goes_on_in_a_run_that_learns_is_a_note_that_does_not_say
 
 
 def test_underflow_is_there_since_its_first_step() -> None:
-    assert diagnose(FIRES["fp16_underflow"][0])["fp16_underflow"].first_step == 0
+    assert diagnose(FIRES["fp16_underflow"][0]())["fp16_underflow"].first_step == 0
     late = [
         replace(each, layers=np.ones_like(each.layers)) if each.step < 7 else each
         for each in rows(STANDING, norm=0.0, settings=FP16)
@@ -933,8 +981,8 @@ def test_underflow_is_there_since_its_first_step() -> None:
 
 @pytest.mark.parametrize("case", SILENT)
 def test_holds_its_peace(case: str) -> None:
-    rule, made = SILENT[case]
-    finding = diagnose(made).get(rule)
+    rule, make = SILENT[case]
+    finding = diagnose(make()).get(rule)
     assert finding is None or finding.severity == "info"
 
 
@@ -1339,7 +1387,7 @@ def test_a_note_on_what_is_over_speaks_in_the_past() -> None:
 
 
 def test_a_sum_that_nobody_divided_is_named() -> None:
-    finding = diagnose(FIRES["accumulation_mismatch"][0])["accumulation_mismatch"]
+    finding = diagnose(FIRES["accumulation_mismatch"][0]())["accumulation_mismatch"]
     assert "4 times too long" in finding.evidence and finding.remedies == ("mistakes.unscaled_accumulation=false",)
 
 
@@ -1363,7 +1411,7 @@ def test_rules_that_go_on_from_a_copy_say_the_same(rule: str) -> None:
     made = (
         {"exploding": exploding(), "vanishing": vanishing(1e-5, 1.0)}[rule]
         if rule in ("exploding", "vanishing")
-        else FIRES[rule][0]
+        else FIRES[rule][0]()
     )
     whole, history, diagnosis, found = diagnose(made), History(LAYERS), Diagnosis(all_rules()), {}
     kept, kept_found = diagnosis, {}
@@ -1614,7 +1662,7 @@ def test_an_infinite_loss_in_the_first_steps_of_fp16_is_an_overflow(since: int, 
 
 @pytest.mark.parametrize("rule", FIRES)
 def test_a_look_reads_no_more_of_a_long_run_than_of_a_short_one(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, short, long = FIRES[rule][0], 600, 1200
+    made, short, long = FIRES[rule][0](), 600, 1200
     again = made[-100:]
     made = [*made, *(replace(again[step % len(again)], step=len(made) + step) for step in range(long - len(made)))]
     read: list[int] = []  # rows, of each step
