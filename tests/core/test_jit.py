@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -72,42 +73,52 @@ def test_all_that_is_known_is_compiled_beforehand() -> None:
     assert fast._code is not None and fast(np.ones(2)) == 1
 
 
-SMOOTH = """
-import numpy as np
-from gradstudio.gui.drawing import smoothing
-print(smoothing.Smoother().smooth(np.ones(2)), smoothing._smooth._code.stats.cache_path)
+DOUBLED = """
+from gradstudio.core.jit import jit
+
+@jit("float64(float64)")
+def doubled(value):
+    return 2 * value
 """
 
 
-def smoothed(code: str = SMOOTH, **environment: str) -> str:
-    """What a program says that smooths two numbers, and where its code is kept."""
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=True,
-    ).stdout
+@pytest.fixture
+def doubled(tmp_path: Path) -> Callable[..., str]:
+    """What a program says that doubles a number, and where its code is kept."""
+    (tmp_path / "written.py").write_text(DOUBLED)
+
+    def run(before: str = "", **environment: str) -> str:
+        code = f"{before}\nfrom written import doubled\nprint(doubled(1.5), doubled._code.stats.cache_path)"
+        return subprocess.run(
+            [sys.executable, "-c", code],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])} | environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=True,
+        ).stdout
+
+    return run
 
 
-def test_where_nothing_can_be_written_it_is_compiled_at_each_start() -> None:
-    assert smoothed(NUMBA_CACHE_LOCATOR_CLASSES="UserProvidedCacheLocator", NUMBA_CACHE_DIR="") == "[1. 1.] None\n"
+def test_where_nothing_can_be_written_it_is_compiled_at_each_start(doubled: Callable[..., str]) -> None:
+    assert doubled(NUMBA_CACHE_LOCATOR_CLASSES="UserProvidedCacheLocator", NUMBA_CACHE_DIR="") == "3.0 None\n"
 
 
-def test_what_was_kept_and_is_damaged_is_made_anew(tmp_path: Path) -> None:
-    here = str(tmp_path)
-    assert smoothed(NUMBA_CACHE_DIR=here).startswith(f"[1. 1.] {here}")
-    (index,) = tmp_path.rglob("*.nbi")
+def test_what_was_kept_and_is_damaged_is_made_anew(doubled: Callable[..., str], tmp_path: Path) -> None:
+    here = tmp_path / "cache"
+    here.mkdir()
+    assert doubled(NUMBA_CACHE_DIR=str(here)).startswith(f"3.0 {here}")
+    (index,) = here.rglob("*.nbi")
     index.write_bytes(b"")
-    assert smoothed(NUMBA_CACHE_DIR=here) == "[1. 1.] None\n"
-    assert smoothed(NUMBA_CACHE_DIR=here).startswith(f"[1. 1.] {here}"), "and kept again"
-    (code,) = tmp_path.rglob("*.nbc")
+    assert doubled(NUMBA_CACHE_DIR=str(here)) == "3.0 None\n"
+    assert doubled(NUMBA_CACHE_DIR=str(here)).startswith(f"3.0 {here}"), "and kept again"
+    (code,) = here.rglob("*.nbc")
     code.write_bytes(code.read_bytes()[:100])
-    assert smoothed(NUMBA_CACHE_DIR=here) == "[1. 1.] None\n"
+    assert doubled(NUMBA_CACHE_DIR=str(here)) == "3.0 None\n"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no such limits there")
-def test_a_full_disk_does_not_matter(tmp_path: Path) -> None:
-    full = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
-    assert smoothed(full + SMOOTH, NUMBA_CACHE_DIR=str(tmp_path)) == "[1. 1.] None\n"
+def test_a_full_disk_does_not_matter(doubled: Callable[..., str], tmp_path: Path) -> None:
+    full = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))"
+    assert doubled(full, NUMBA_CACHE_DIR=str(tmp_path)) == "3.0 None\n"
