@@ -36,7 +36,7 @@ from gradstudio.session.running.worker import Worker
 
 INTERNAL = Path(parts.__file__).parent
 ENGINE = INTERNAL.parent
-STEPS = 16
+STEPS = 8
 FIELDS = [field.name for field in fields(Row) if field.name not in ("step_seconds", "layers")]
 Take = Callable[[pytest.MonkeyPatch], None]
 

@@ -226,7 +226,7 @@ def call(words: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str, s
 def test_any_command_line_ends_with_a_documented_code_and_at_most_one_short_line(
     folder: Callable[[], Path], monkeypatch: pytest.MonkeyPatch, own_user_data: Path
 ) -> None:
-    @many(45, 1500)
+    @many(30, 1500)
     @given(command_lines())
     def check(words: list[str]) -> None:
         place = folder()
