@@ -25,7 +25,7 @@ OWN = "palette"  # id of the command that opens the palette, which it does not o
 
 
 class Command(Protocol):
-    """The interface of a command of the window. gui/commands.py, which has its class, imports this file."""
+    """The interface of a command of the window. gui/commands/, which has its class, imports this file."""
 
     @property
     def id(self) -> str: ...

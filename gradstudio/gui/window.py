@@ -14,8 +14,9 @@ from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QKeyEvent
 from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from gradstudio.core import files, presets, studio_file
-from gradstudio.gui import commands, user_settings
+from gradstudio.gui import user_settings
 from gradstudio.gui.branches import rewind_dialogs
+from gradstudio.gui.commands import command_table
 from gradstudio.gui.drawn_window import DrawnWindow
 from gradstudio.gui.export import file_dialogs
 from gradstudio.gui.gallery.gallery_controller import GalleryController
@@ -80,7 +81,7 @@ class Window(DrawnWindow):
         self.gallery = GalleryController(self.context, self.gallery_page)
         self._gallery_first = gallery
         self._remember_run_behind_gallery()
-        self.commands = commands.table(
+        self.commands = command_table.table(
             self.context, machine=self.machine, columns=self.columns, speed=self.top.speed, knobs=self.knobs,
             plots=lambda: self.plots, toggle_gallery=self.toggle_gallery, in_gallery=self.gallery_page.isVisible,
             show_plots=self.show_plots, projector=self.projector,

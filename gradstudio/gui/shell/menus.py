@@ -1,4 +1,4 @@
-"""Menus generated from the table of commands (gui/commands.py), and nothing else."""
+"""Menus generated from the table of commands (gui/commands/), and nothing else."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from PySide6.QtGui import QAction, QActionGroup, QKeySequence
 from PySide6.QtWidgets import QMainWindow, QMenu, QMenuBar, QPushButton
 
-from gradstudio.gui.commands import Command, Dynamic, Entry, Submenu, Table
+from gradstudio.gui.commands.command import Command, Dynamic, Entry, Submenu, Table
 
 Actions = dict[str, QAction]
 
