@@ -29,8 +29,8 @@ from gradstudio.program.plan import Plan, variable
 from gradstudio.program.specialise import Specialiser
 
 PARTS = (
-    "settings", "device", "data", "layers", "models", "losses", "weights", "clipping", "ranks", "optimizers", "pieces",
-    "sharpness_aware", "step",
+    "settings", "device", "data", "policy_batches", "layers", "models", "losses", "weights", "clipping", "ranks",
+    "update_rules", "optimizers", "pieces", "sharpness_aware", "step",
 )  # fmt: skip
 
 

@@ -183,9 +183,9 @@ def test_in_a_folder_of_somebody_else_a_run_goes_on_and_is_not_kept(
 
 
 def test_the_doctor_names_what_cannot_be_read(shut: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gradstudio.session.machine import doctor
+    from gradstudio.session.machine import doctor, own_files
 
-    monkeypatch.setattr(doctor, "CHECKS", (doctor._folder, doctor._library, doctor._presets))
+    monkeypatch.setattr(doctor, "CHECKS", (own_files.folder, own_files.library, own_files.own_presets))
     problems = [check.text for check in doctor.examine() if not check.ok]
     assert len(problems) >= 3 and all("permission denied" in text for text in problems)
 

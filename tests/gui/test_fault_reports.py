@@ -18,7 +18,7 @@ from gradstudio.core import files
 from gradstudio.gui.services import fault_reports
 from gradstudio.gui.services.fault_reports import FaultReports
 from gradstudio.gui.services.message_bar import MessageBar
-from gradstudio.session.machine import doctor
+from gradstudio.session.machine import own_files
 
 
 class Faulty:
@@ -253,7 +253,7 @@ def test_hooks_are_given_back(tmp_path: Path, qtbot: QtBot) -> None:
 def test_the_doctor_names_the_log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("GRADSTUDIO_LIBRARY", str(tmp_path / "runs.sqlite3"))
     assert files.user_log() == tmp_path / "gradstudio.log"
-    (check,) = doctor._log()
+    (check,) = own_files.log()
     assert str(files.user_log()) in check.text and "not there yet" in check.text
     files.user_log().write_text("x")
-    assert "not there yet" not in doctor._log()[0].text
+    assert "not there yet" not in own_files.log()[0].text

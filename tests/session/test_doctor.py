@@ -12,7 +12,7 @@ import pytest
 from gradstudio.core import files
 from gradstudio.core.system_libraries import FOR_A_WINDOW
 from gradstudio.session.library import store
-from gradstudio.session.machine import doctor
+from gradstudio.session.machine import doctor, own_files
 
 
 @pytest.mark.parametrize(
@@ -87,15 +87,15 @@ def test_a_broken_preset_and_a_folder_that_cannot_be_written_are_named(own_user_
     folder = own_user_data / "gradstudio" / "presets"
     folder.mkdir(parents=True)
     (folder / "mine.toml").write_text("[optimizer]\nlr = nan\n")
-    bad = [check for check in doctor._presets() if not check.ok]
+    bad = [check for check in own_files.own_presets() if not check.ok]
     assert len(bad) == 1
     assert "mine.toml, line 2" in bad[0].text
-    assert doctor._folder()[0].ok
+    assert own_files.folder()[0].ok
 
 
 def test_a_user_folder_below_a_file_is_a_problem(own_user_data: Path) -> None:
     own_user_data.write_text("a file, where a folder should be")
-    assert not doctor._folder()[0].ok
+    assert not own_files.folder()[0].ok
 
 
 def write_library() -> Path:
@@ -105,19 +105,19 @@ def write_library() -> Path:
 
 
 def test_a_library_that_is_not_there_yet_and_an_empty_one_are_fine() -> None:
-    (check,) = doctor._library()
+    (check,) = own_files.library()
     assert check.ok and "not there yet" in check.text and not files.user_library().exists()
     write_library()
-    (check,) = doctor._library()
+    (check,) = own_files.library()
     assert check.ok and "0 runs" in check.text and "MB" in check.text
 
 
 def test_a_damaged_library_is_a_problem_once_and_its_copy_is_named() -> None:
     path = write_library()
     path.write_bytes(b"no database" * 1000)
-    (check,) = doctor._library()
+    (check,) = own_files.library()
     assert not check.ok and "damaged" in check.text and check.advice
-    assert doctor._library()[0].ok
+    assert own_files.library()[0].ok
     assert [found.read_bytes() for found in path.parent.glob("*damaged*.sqlite3")] == [b"no database" * 1000]
 
 
@@ -129,9 +129,9 @@ def test_damage_that_only_the_list_meets_is_told_with_what_became_of_it() -> Non
     data = bytearray(path.read_bytes())
     data[(root - 1) * size : root * size] = b"\x55" * size
     path.write_bytes(data)
-    (check,) = doctor._library()
+    (check,) = own_files.library()
     assert not check.ok and "was damaged" in check.text and "Nothing has to be done" in check.advice
-    assert doctor._library()[0].ok and len(list(path.parent.glob("*damaged*.sqlite3"))) == 1
+    assert own_files.library()[0].ok and len(list(path.parent.glob("*damaged*.sqlite3"))) == 1
 
 
 def test_a_library_that_is_damaged_within_is_a_problem_and_left_where_it_is() -> None:
@@ -139,7 +139,7 @@ def test_a_library_that_is_damaged_within_is_a_problem_and_left_where_it_is() ->
     data = bytearray(path.read_bytes())
     data[-4096:] = bytes(range(256)) * 16  # the page of its last table
     path.write_bytes(data)
-    (check,) = doctor._library()
+    (check,) = own_files.library()
     assert not check.ok and "is damaged" in check.text and "gradstudio report" in check.advice
     assert path.read_bytes() == data
 
@@ -151,10 +151,10 @@ def test_a_newer_library_and_one_that_cannot_be_opened_are_problems(
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA user_version = 99")
     connection.close()
-    (check,) = doctor._library()
+    (check,) = own_files.library()
     assert not check.ok and "newer" in check.text and "Update" in check.advice
     monkeypatch.setenv("GRADSTUDIO_LIBRARY", str(tmp_path))
-    (check,) = doctor._library()
+    (check,) = own_files.library()
     assert not check.ok and str(tmp_path) in check.text and "GRADSTUDIO_LIBRARY" in check.advice
 
 

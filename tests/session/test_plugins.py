@@ -19,7 +19,7 @@ from gradstudio.core import plugins, presets
 from gradstudio.core.diagnosis import added_rules
 from gradstudio.engine.gauges import added_gauges
 from gradstudio.session.library.store import Library
-from gradstudio.session.machine import doctor
+from gradstudio.session.machine import own_files
 from gradstudio.watching import training_watch
 
 EXAMPLE = Path(__file__).parents[2] / "docs/plugin"
@@ -101,7 +101,7 @@ def test_one_file_adds_a_rule_with_its_remedy_a_column_a_gauge_an_export_and_a_p
     assert done.code == 0 and (tmp_path / "run.md").read_text().startswith("# Quiet start")
     page = (tmp_path / "report.html").read_text()
     assert "largest weight" in page and "quietest layer" in page  # each has its plot
-    assert "quiet_layer" in next(check.text for check in doctor._plugins())
+    assert "quiet_layer" in next(check.text for check in own_files.own_plugins())
 
 
 @pytest.mark.usefixtures("example")
@@ -167,7 +167,7 @@ def test_one_that_fails_is_named_and_switched_off_and_the_training_is_as_it_was(
     assert told.severity == "info" and f"odd of gradstudio.{group} failed and is switched off" in told.evidence
     assert said in told.evidence and not plugins.is_on(group, "odd")
     assert before.findings.keys() | {added_rules.SWITCHED_OFF} == run.findings.keys()
-    assert any(said in check.text and not check.ok for check in doctor._plugins())
+    assert any(said in check.text and not check.ok for check in own_files.own_plugins())
 
 
 def test_an_export_that_fails_is_one_line(adding: Callable, gradstudio: Callable, tmp_path: Path) -> None:

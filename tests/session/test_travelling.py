@@ -153,7 +153,7 @@ def test_on_a_network_disk_no_log_is_kept_and_doctor_and_run_say_so(
     with closing(sqlite3.connect(library)) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone()[0] == "delete"
     monkeypatch.setenv("GRADSTUDIO_LIBRARY", str(library))
-    from gradstudio.session.machine import doctor
+    from gradstudio.session.machine import own_files
 
-    assert [check.ok for check in doctor._library()] == [True, False]
+    assert [check.ok for check in own_files.library()] == [True, False]
     assert network_disk.kind_of(tmp_path) == "" and network_disk.kind_of(tmp_path / "far" / "a") == "nfs4"

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from gradstudio.program.reference.data import *
+from gradstudio.program.reference.policy_batches import *
 
 
 @inline

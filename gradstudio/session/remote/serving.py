@@ -13,21 +13,17 @@ from contextlib import suppress
 from functools import partial
 from typing import IO, Any
 
+import gradstudio
 from gradstudio.core import malloc, trust
-from gradstudio.core.typed_json import plain, typed
-from gradstudio.session import own_model
-from gradstudio.session.footprint import budget
-from gradstudio.session.record.run import Run
-from gradstudio.session.record.snapshots import Snapshots, StoredSnapshot
+from gradstudio.core.typed_json import typed
+from gradstudio.session.record.snapshots import StoredSnapshot
 from gradstudio.session.remote import command_codec, library_served
 from gradstudio.session.remote.kept_runs import KeptRuns
 from gradstudio.session.remote.looks_served import LOOKS, FutureServed, LookServed, Served, TrialsServed
 from gradstudio.session.remote.run_document import agreed_in, run_from
 from gradstudio.session.remote.run_news import RunSender, take_rows
-from gradstudio.session.running.slow_step import slow_step
-from gradstudio.session.running.whole_run import train_whole
-from gradstudio.session.running.worker import Worker, thread_of
-from gradstudio.session.running.worker_commands import Stop
+from gradstudio.session.remote.runs_served import Family, WholeRun, WorkerServed
+from gradstudio.session.running.worker import Worker
 from gradstudio.worker import frames
 from gradstudio.worker.worker_process import Said
 
@@ -37,88 +33,8 @@ MOMENT = 0.15  # seconds
 WORD = 0.5  # seconds after which a worker at least reports that it is alive
 SWITCH = 0.001  # seconds after which a training thread lets another one read or send
 TRIM = 2.0  # seconds after which the memory that training has freed is given back
-LINE_AFTER = 1.0  # seconds of a step after which the line of a studio file is reported
 
 Kinds = dict[str, Callable[[dict[str, Any]], Served]]  # what else is served, by the name of the frame that asks for it
-
-
-class Family:
-    """Runs that share snapshots."""
-
-    def __init__(self, budget: int, *, keep: bool) -> None:
-        self.keep = keep  # whether its runs go on where nobody hears of them
-        self.stored: list[StoredSnapshot] = []
-        self.snapshots = Snapshots(budget, stored=self._of)
-        self.runs: dict[str, Run] = {}
-        self.told: Any = None  # what was last sent about its snapshots
-        self.pace = float("inf")  # steps a second of a future
-
-    def _of(self, runs: list[str]) -> Iterable[StoredSnapshot]:
-        return [each for each in self.stored if each.run in runs]
-
-    def state(self) -> dict[str, Any]:
-        """Return the state of its snapshots for the other side."""
-        steps: dict[str, list[int]] = {}
-        for kept in self.snapshots.all():
-            steps.setdefault(kept.run, []).append(kept.step)
-        return {"used": self.snapshots.used, "on_disk": self.snapshots.on_disk, "steps": steps}
-
-
-class WorkerServed(Served):
-    """A run that trains, and its twin, for the other side."""
-
-    def __init__(self, to: int, worker: Worker, runs: list[tuple[RunSender, int]]) -> None:
-        super().__init__(to)
-        self.worker, self._runs = worker, runs
-        self._lines = ""
-
-    def news(self) -> list[Said]:
-        over = not self.worker.is_alive()  # read first, so that the end of the run is sent too
-        said = [frame for told, to in self._runs for frame in told.news(to)]
-        if over:
-            self.over = True
-            run = self.worker.record
-            footprints = budget.known_stages(run.in_force, run.to_come) if run.refused else []
-            end = {"m": "end", "to": self.to, "failure": self.worker.failure, "footprints": plain(footprints)}
-            return [*said, (end, ())]
-        return said
-
-    def line(self) -> list[Said]:
-        """Return the current line of a studio file, if a step takes long."""
-        self.worker.show_waiting()
-        run = self.worker.record
-        slow = run.experiment.studio_file is not None and slow_step(run, LINE_AFTER) is not None
-        at = own_model.line_now(run.experiment, thread_of(run)) if slow else ""
-        before, self._lines = self._lines, at
-        return [({"m": "line", "to": self.to, "at": at}, ())] if at != before else []
-
-    def stop(self) -> None:
-        self.worker.send(Stop(leaving=True))
-
-
-class WholeRun(threading.Thread):
-    """Trains a run to its end, without an audience."""
-
-    def __init__(self, run: Run) -> None:
-        super().__init__(name=thread_of(run), daemon=True)
-        self.record, self.failure = run, ""
-        self._stopping = threading.Event()
-
-    def send(self, command: object) -> None:
-        if isinstance(command, Stop):
-            self._stopping.set()
-
-    def show_waiting(self) -> None:
-        pass
-
-    def release(self) -> None:
-        pass
-
-    def run(self) -> None:
-        try:
-            train_whole(self.record, self._stopping.is_set)
-        except BaseException:
-            self.failure = traceback.format_exc()
 
 
 class Server:
@@ -135,11 +51,12 @@ class Server:
 
     def serve(self) -> None:
         """Read requests until the other side is gone."""
-        self._say({"m": "version", "version": _version()})  # before anything that another version sends is read
+        # Before anything that another version sends is read.
+        self._say({"m": "version", "version": gradstudio.__version__})
         for target, name in ((self._tell, "telling"), (self._load, "loading torch")):
             threading.Thread(target=target, name=name, daemon=True).start()
         try:
-            while (frame := self._read_frame()) is not None:
+            while (frame := self._read()) is not None:
                 self._kept.note_contact()
                 self._answer(frame.head, frame.raw)
                 self._asked_at = time.monotonic()
@@ -150,7 +67,7 @@ class Server:
             os._exit(1)
         os._exit(0)  # whatever a thread is doing: there is no one to report it to
 
-    def _read_frame(self) -> frames.Frame | None:
+    def _read(self) -> frames.Frame | None:
         with suppress(OSError):  # a connection that was reset
             return frames.read(self._hearing)
         return None
@@ -248,8 +165,7 @@ class Server:
 
     def _on_trials(self, head: dict[str, Any], raw: memoryview) -> None:
         family = self._families[head["family"]]
-        run = family.runs[head["run"]]
-        self._serve(TrialsServed(head["to"], run, family.snapshots, head["remedies"]))
+        self._serve(TrialsServed(head["to"], family.runs[head["run"]], family.snapshots, head["remedies"]))
 
     def _on_future(self, head: dict[str, Any], raw: memoryview) -> None:
         family, trials = self._families[head["family"]], self._served[head["trials"]]
@@ -332,8 +248,7 @@ class Server:
                 self._tell_snapshots()
                 if now - self._said_at > WORD:
                     self._say({"m": "alive"})
-            soon = now - self._asked_at < MOMENT
-            self._wake.wait(SOON if soon else TICK if going else WORD)
+            self._wake.wait(SOON if now - self._asked_at < MOMENT else TICK if going else WORD)
             self._wake.clear()
 
     def _tell_snapshots(self) -> None:
@@ -356,11 +271,10 @@ class Server:
 
         machine = Machine()
         machine.find()
-        hello = {
+        self._say({
             "m": "hello", "protocol": frames.PROTOCOL, "pid": os.getpid(),
             "devices": [list(device) for device in machine.devices], "problem": machine.problem, "nccl": machine.nccl,
-        }  # fmt: skip
-        self._say(hello)
+        })  # fmt: skip
 
 
 def _free_device() -> None:
@@ -369,12 +283,6 @@ def _free_device() -> None:
     with suppress(Exception):
         if torch is not None and torch.cuda.is_initialized():
             torch.cuda.empty_cache()
-
-
-def _version() -> str:
-    import gradstudio
-
-    return gradstudio.__version__
 
 
 def main(nonce: str, kinds: Kinds | None = None) -> None:

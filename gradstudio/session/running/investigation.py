@@ -4,18 +4,21 @@ led up to it."""
 from __future__ import annotations
 
 import math
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from gradstudio.core import ranks_allowed
 from gradstudio.core.history import History
 from gradstudio.core.knobs import value_text
-from gradstudio.core.provenance import PHASES, Provenance
+from gradstudio.core.provenance import PHASES, Provenance, ProvenanceUnknown
 from gradstudio.core.text import join_with_and, number, plural
 from gradstudio.session.record import branches
 from gradstudio.session.record.run import Run
+from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.record.snapshots import Snapshots
 
 if TYPE_CHECKING:
@@ -40,16 +43,27 @@ def investigate(run: Run, trainer: Trainer, snapshots: Snapshots, stopped: Calla
     return birth and replace(birth, led_up=led_up(run, birth))
 
 
-def investigate_ranks(run: Run, trainer: RankedTrainer) -> Provenance:
-    """Return the same for a run on several ranks. The rank that produced the value replays its step alone.
-    ProvenanceUnknown if it cannot."""
-    birth = trainer.explain()
-    return replace(birth, led_up=led_up(run, birth))
+def explain(writer: RunWriter, trainer: Trainer, snapshots: Snapshots, stopped: Callable[[], bool]) -> str:
+    """Record where the first non-finite value of a run was born, or why that is unknown; a rank that produced the value
+    replays its step alone. Return the traceback of an error, "" if there is none."""
+    run = writer.run
+    try:
+        if ranks_allowed.several(run.experiment):
+            birth = cast("RankedTrainer", trainer).explain()
+            writer.explain(replace(birth, led_up=led_up(run, birth)))
+        else:
+            writer.explain(investigate(run, trainer, snapshots, stopped))
+    except ProvenanceUnknown as why:
+        if not stopped():
+            writer.note("notice", f"Where the first NaN or Inf was born is unknown: {why}.")
+    except BaseException:
+        return traceback.format_exc()
+    return ""
 
 
 def _find(run: Run, trainer: Trainer, snapshots: Snapshots, stopped: Callable[[], bool]) -> Provenance | None:
     """Find it, and leave the trainer at another step, or within one."""
-    from gradstudio.engine.provenance_search import explain
+    from gradstudio.engine import provenance_search
 
     broke = run.first_nonfinite_step
     assert broke is not None
@@ -57,7 +71,7 @@ def _find(run: Run, trainer: Trainer, snapshots: Snapshots, stopped: Callable[[]
         if not bring(run, trainer, snapshots, step, stopped):
             return None
         if trainer.weights_are_finite():  # otherwise an update before this step broke them
-            return explain(trainer, stopped)
+            return provenance_search.explain(trainer, stopped)
     return None
 
 

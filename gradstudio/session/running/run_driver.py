@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, cast
 from gradstudio.core import jit, ranks_allowed
 from gradstudio.core.history import BLOCK
 from gradstudio.core.knobs import KnobError, Value
-from gradstudio.core.provenance import ProvenanceUnknown
 from gradstudio.core.row import Row
 from gradstudio.session import own_model
 from gradstudio.session.footprint import budget
@@ -29,7 +28,7 @@ from gradstudio.session.running import run_failure, trainer_making
 from gradstudio.session.running.due_measurements import DueMeasurements
 from gradstudio.session.running.gauge_sampling import GaugeSampler
 from gradstudio.session.running.held_rows import PendingRows
-from gradstudio.session.running.investigation import bring, investigate, investigate_ranks
+from gradstudio.session.running.investigation import bring, explain
 from gradstudio.session.running.rewind import Rewinder
 
 if TYPE_CHECKING:
@@ -50,13 +49,11 @@ class RunDriver:
         self.gauges = GaugeSampler(self.writer)
         self._ranked = ranks_allowed.several(run.experiment)
         self._message, self._ended = "", False
-        self.held, self._due = PendingRows(self.writer), DueMeasurements(run)
-        self._look_at = 0.0
+        self.held, self._due, self._look_at = PendingRows(self.writer), DueMeasurements(run), 0.0
         self._stands = False  # whether the trainer is at the same step as the run
         self._snapshots, self._rewinder = snapshots, Rewinder(self.writer, snapshots)
         self._stopped: Callable[[], bool] = lambda: False
-        # From the engine, once that is loaded
-        self._take_notices: Callable[[], list[str]] = list
+        self._take_notices: Callable[[], list[str]] = list  # this and the next from the engine, once it is loaded
         self._check_room: Callable[[int], None] = lambda layers: None
         self._planned = run.to_come
 
@@ -82,9 +79,8 @@ class RunDriver:
                 self.writer.note("notice", unknown)
             if stopped():  # while another run had to end, torch to load, or a studio file to be checked
                 return
-            stands = self._return_to_end(trainer) if self.run.environment else self._start_at_step_0()
-            self._stands = stands
-            if stands:
+            self._stands = self._return_to_end(trainer) if self.run.environment else self._start_at_step_0()
+            if self._stands:
                 self._end_at_the_last()
 
     def _start_at_step_0(self) -> bool:
@@ -166,21 +162,16 @@ class RunDriver:
                 self.gauges.measure(trainer, gauge)
             if not trainer.skip_batches(self._stopped):
                 return
-            rows = self._advance(trainer)
+            with self.held.in_step(trainer.step):
+                rows = trainer.advance()
+                self.gauges.measure_added(trainer)
             self.held.hold(rows)
             if trainer.step >= run.experiment.run.steps or self._rewinder.due(run.seconds):
                 self.settle()
             elif any(row.went_nonfinite or row.accumulated is not None for row in rows):
                 self._record(self.held.release())
-            elif self.held.is_due():
-                self._show()
-
-    def _advance(self, trainer: Trainer) -> list[Row]:
-        """Make one step."""
-        with self.held.in_step(trainer.step):
-            rows = trainer.advance()
-            self.gauges.measure_added(trainer)
-            return rows
+            elif self.held.is_due() and self.held.show() > self._look_at:  # rows are looked at only now and then
+                self._look()
 
     def settle(self) -> None:
         """Wait for every row that was made, and add it to the run, which may turn out to be over."""
@@ -188,11 +179,6 @@ class RunDriver:
             with self._caught():
                 self.held.hold(self._ready.settle())
                 self._record(self.held.release())
-
-    def _show(self) -> None:
-        """Show the rows that were held back, and now and then look at them too."""
-        if self.held.show() > self._look_at:
-            self._look()
 
     def _look(self) -> None:
         """Let the rules look at the new rows."""
@@ -212,20 +198,16 @@ class RunDriver:
                 self._keep_if_due(trainer)
             if run.first_nonfinite_step == row.step:
                 rows += trainer.settle()  # before the trainer is used to look for the cause
-                self._investigate()
+                self._explain()
             if row.went_nonfinite and run.in_force.run.stop_on_nonfinite:
                 self.outcome = "nonfinite"
-                self._take_back(trainer)
+                trainer.settle()
+                if trainer.step > len(run.history):  # back behind the last row
+                    self._stands = False
+                    with contextlib.suppress(BaseException):  # not a fault of the run
+                        self._stands = bring(run, trainer, self._snapshots, len(run.history), self._stopped)
                 return
             self._end_at_the_last()
-
-    def _take_back(self, trainer: Trainer) -> None:
-        """Move back behind the last row, if the trainer has gone beyond it."""
-        trainer.settle()
-        if trainer.step > len(self.run.history):
-            self._stands = False
-            with contextlib.suppress(BaseException):  # not a fault of the run
-                self._stands = bring(self.run, trainer, self._snapshots, len(self.run.history), self._stopped)
 
     def stand(self, interrupted: Callable[[], bool]) -> None:
         """Measure the visible gauges while the run is paused."""
@@ -241,28 +223,17 @@ class RunDriver:
             self.gauges.end()
             if self.trainer and self._stands:
                 self._read_the_rest()
-        self._leave_torch_as_it_was()
+        if self.trainer is not None and not self._ranked:  # an error if its studio file has modified torch itself
+            with self._caught() if self.outcome != "failed" else contextlib.suppress(KnobError):
+                self.trainer.subject.end()
         self.outcome = self.outcome or "stopped"
         accuracy = None if leaving and self.outcome == "stopped" else self._accuracy()
-        if self._ranked:
-            self._end_ranks()
-        if self.outcome == "failed":
-            self.trainer = None  # it may have been interrupted in mid-step
+        if self._ranked and self.trainer is not None:  # no run continues from their processes
+            cast("RankedTrainer", self.trainer).close()
+        if self._ranked or self.outcome == "failed":  # it may have been interrupted in mid-step
+            self.trainer, self._stands = None, self._stands and not self._ranked
         self._pass_on_notices()
         self.writer.end(self.outcome, self._message, accuracy)
-
-    def _leave_torch_as_it_was(self) -> None:
-        """End the run with an error line if its studio file has modified torch itself. An earlier error is kept."""
-        if self.trainer is None or self._ranked:
-            return
-        with self._caught() if self.outcome != "failed" else contextlib.suppress(KnobError):
-            self.trainer.subject.end()
-
-    def _end_ranks(self) -> None:
-        """End the processes of the ranks. No run continues from them."""
-        trainer, self.trainer, self._stands = self.trainer, None, False
-        if trainer is not None:
-            cast("RankedTrainer", trainer).close()
 
     def test_accuracy(self) -> float | None:
         """Return the test accuracy at the run's current step; None if there is no model to compute it with, or if that
@@ -277,17 +248,13 @@ class RunDriver:
     def _accuracy(self) -> float | None:
         """Return the accuracy on the test set; None if there is no model to compute it with. It may show that the last
         update broke the weights."""
-        trainer, accuracy = self.trainer, None
-        if trainer is None or not self._stands or self.outcome == "failed" or not len(self.run.history):
-            return None
-        with self._caught():
-            accuracy = trainer.evaluate()
+        accuracy = self.test_accuracy() if len(self.run.history) else None
         if self.outcome == "finished" and accuracy is not None and math.isnan(accuracy):
             self.writer.diverge_in_weights()
             with self._caught():
-                self._investigate()
+                self._explain()
             self.outcome = "nonfinite"
-        return accuracy if trainer.subject.judged else None
+        return accuracy if accuracy is not None and self._ready.subject.judged else None
 
     def _read_the_rest(self) -> None:
         """Read what was made before the run was stopped, or before a step failed. A non-finite row may be why the step
@@ -302,18 +269,9 @@ class RunDriver:
             if self.outcome != "failed":
                 self._message = self.failure = ""
 
-    def _investigate(self) -> None:
-        """Find where the first non-finite value came from. An error here is not a fault of the run."""
-        try:
-            if self._ranked:
-                self.writer.explain(investigate_ranks(self.run, cast("RankedTrainer", self._ready)))
-                return
-            self.writer.explain(investigate(self.run, self._ready, self._snapshots, self._stopped))
-        except ProvenanceUnknown as why:
-            if not self._stopped():
-                self.writer.note("notice", f"Where the first NaN or Inf was born is unknown: {why}.")
-        except BaseException:
-            self.failure = traceback.format_exc()
+    def _explain(self) -> None:
+        """Record where the first non-finite value came from. An error here is not a fault of the run."""
+        self.failure = explain(self.writer, self._ready, self._snapshots, self._stopped) or self.failure
 
     def _pass_on_notices(self) -> None:
         """Record the engine's notices for the user, such as a missing part of torch."""
