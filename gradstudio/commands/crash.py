@@ -111,10 +111,10 @@ def record(run: RunName, library: LibraryFile = None) -> None:
 
 
 def _read(file: Path) -> CrashFile:
-    from gradstudio.session.files import crash_file
+    from gradstudio.session.files import crash_file, crash_reading
 
     try:
-        return crash_file.read(file)
+        return crash_reading.read(file)
     except crash_file.CrashFileError as fault:
         raise WrongRequest(str(fault)) from None
 

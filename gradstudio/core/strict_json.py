@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
+
+Number = float | Literal["nan", "inf", "-inf"]
 
 _PLAIN = (str, int, bool, type(None))
 
@@ -18,3 +20,10 @@ def encode_floats(value: Any, code: Callable[[float], Any]) -> Any:
     if isinstance(value, Mapping):
         return {key: encode_floats(part, code) for key, part in value.items()}
     return [encode_floats(part, code) for part in value] if isinstance(value, list | tuple) else value
+
+
+def in_json(value: float) -> Number:
+    """Return a number as JSON has it: NaN and Inf as words."""
+    if math.isfinite(value):
+        return float(value)
+    return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"

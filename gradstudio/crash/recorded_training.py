@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from gradstudio.core.strict_json import in_json
 from gradstudio.crash.call_values import CannotCall, from_json
 from gradstudio.crash.change import NO_CHANGE, Change
 from gradstudio.crash.memory_check import check_memory
@@ -24,7 +25,6 @@ from gradstudio.session.files.crash_file import (
     RecordedPass,
     RecordedStep,
     Structure,
-    number,
 )
 
 DTYPES = {
@@ -114,13 +114,13 @@ class Training:
         if scale != 1 and not math.isfinite(norm):
             return StepResult(loss, norm, 0.0)  # like a scaler's skip
         if looks and self.born is None and not (math.isfinite(norm) and math.isfinite(loss)):
-            self.born = RecordedBirth(step=step.number, phase="backward", do="a gradient", loss=number(loss))
+            self.born = RecordedBirth(step=step.number, phase="backward", do="a gradient", loss=in_json(loss))
         before = [each.detach().clone() for each in trained]
         self._update(step)
         change = _norm([each.detach() - old for each, old in zip(trained, before, strict=True)])
         broken = (name for name in self.structure.trained if is_broken(self.weights[name]))
         if looks and self.born is None and (name := next(broken, "")):
-            self.born = RecordedBirth(step=step.number, phase="update", do=name, loss=number(loss))
+            self.born = RecordedBirth(step=step.number, phase="update", do=name, loss=in_json(loss))
         return StepResult(loss, norm, change / (_norm(before) or 1.0))
 
     def passes(self, step: RecordedStep, *, looks: bool = False) -> tuple[float, float]:
@@ -168,7 +168,7 @@ class Training:
             return
         if made.given:
             what = f"weight {made.given[2:]}" if made.given.startswith("w:") else f"batch tensor {made.given[2:]}"
-            self.born, self.at = RecordedBirth(step=step.number, phase="given", do=what, loss=number(loss)), made
+            self.born, self.at = RecordedBirth(step=step.number, phase="given", do=what, loss=in_json(loss)), made
         elif is_loss and (place := made.born if made.born >= 0 else made.spread) >= 0:
             self._note_birth(step, "forward", place, made.calls[place].do, made, loss)
         elif made.broken_gradient >= 0:
@@ -178,7 +178,7 @@ class Training:
     def _note_birth(self, step: RecordedStep, phase: Any, place: int, do: str, made: Pass, loss: float) -> None:
         call = made.calls[place]
         self.born = RecordedBirth(
-            step=step.number, phase=phase, call=place, do=do, module=call.module, line=call.line, loss=number(loss)
+            step=step.number, phase=phase, call=place, do=do, module=call.module, line=call.line, loss=in_json(loss)
         )
         self.at = made
 
@@ -271,4 +271,4 @@ def replay_steps(training: Training) -> RecordedBirth:
             loss = training.step(step, looks=True).loss
             if training.born is not None:
                 return training.born
-    return RecordedBirth(step=steps[-1].number if steps else 0, phase="none", loss=number(loss))
+    return RecordedBirth(step=steps[-1].number if steps else 0, phase="none", loss=in_json(loss))

@@ -6,11 +6,12 @@ import torch
 from torch import Tensor
 
 from gradstudio.core.layer_sample import histogram
+from gradstudio.core.strict_json import in_json
 from gradstudio.crash.change import NO_CHANGE
 from gradstudio.crash.recorded_pass import Key, Pass, keys_of
 from gradstudio.crash.recorded_training import Recorded, Training, preserve_random_state, replay_steps
 from gradstudio.session.files.crash_answers import Entries, StepOperation
-from gradstudio.session.files.crash_file import RecordedBirth, number
+from gradstudio.session.files.crash_file import RecordedBirth
 
 
 def operations(recorded: Recorded, device: str = "cpu") -> tuple[RecordedBirth, list[StepOperation]]:
@@ -77,7 +78,7 @@ def entries(tensor: Tensor) -> Entries:
     nan = int(values.isnan().sum())
     bad = (~values.isfinite()).nonzero()[0].tolist() if bins.nonfinite else []
     return Entries(
-        shape=list(tensor.shape), dtype=str(tensor.dtype).removeprefix("torch."), least=number(bins.least),
-        greatest=number(bins.greatest), mean=number(bins.mean), std=number(bins.std), norm=number(bins.norm),
+        shape=list(tensor.shape), dtype=str(tensor.dtype).removeprefix("torch."), least=in_json(bins.least),
+        greatest=in_json(bins.greatest), mean=in_json(bins.mean), std=in_json(bins.std), norm=in_json(bins.norm),
         zeros=bins.zeros, nan=nan, inf=bins.nonfinite - nan, size=bins.size, counts=bins.counts.tolist(), bad=bad,
     )  # fmt: skip

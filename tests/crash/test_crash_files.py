@@ -25,7 +25,7 @@ import gradstudio
 from crash.faults import FAULTS
 from gradstudio.crash import crash_fixes, recorded_training, shrinking
 from gradstudio.crash.call_values import CannotCall, function_of
-from gradstudio.session.files import crash_file
+from gradstudio.session.files import crash_file, crash_reading
 from gradstudio.session.files.crash_file import CrashFile, CrashFileError
 from gradstudio.session.library.requests import Request
 from gradstudio.watching import training_watch
@@ -67,7 +67,7 @@ def one_watcher_a_test() -> Iterator[None]:
 
 
 def read(path: Path) -> CrashFile:
-    return crash_file.read(path)
+    return crash_reading.read(path)
 
 
 def again(crash: CrashFile) -> crash_file.RecordedBirth:

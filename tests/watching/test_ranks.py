@@ -18,7 +18,7 @@ import torch.distributed as dist
 from waiting import PATIENCE
 
 from gradstudio.core.unknown import is_known
-from gradstudio.session.files import crash_file
+from gradstudio.session.files import crash_file, crash_reading
 from gradstudio.session.files.crash_answers import contents
 from gradstudio.session.library.store import Library
 from gradstudio.session.record.ranked_findings import ranked_findings
@@ -137,8 +137,8 @@ def test_the_rank_whose_batch_broke_writes_a_crash_file_of_that_step(trained: Tr
     of_runs = {path.stem.rpartition("-")[0]: path for path in trained.crashes if ".rank" not in path.name}
     assert set(of_runs) <= {run.id for run in trained.runs.values()}
     path = of_runs[trained.runs["nan"].id]
-    assert "the batch of another rank gave it" in crash_file.read(path).structure.unknown
-    made = crash_file.read(path.with_name(f"{path.stem}.rank1.crash")).structure
+    assert "the batch of another rank gave it" in crash_reading.read(path).structure.unknown
+    made = crash_reading.read(path.with_name(f"{path.stem}.rank1.crash")).structure
     assert not made.unknown and len(made.steps) == 1 and made.born is not None and made.born.step == 2
 
 
@@ -147,7 +147,7 @@ def test_each_rank_writes_its_part_of_the_weights_beside_that_of_rank_0(trained:
     run = trained.runs["parted, log"].id
     files = sorted(path for path in trained.crashes if path.stem.startswith(run))
     assert [path.stem.removeprefix(run) for path in files] == ["-2", "-2.rank1", "-2.rank2"]
-    of_ranks = [crash_file.read(path) for path in files]
+    of_ranks = [crash_reading.read(path) for path in files]
     stored = [each.tensors["weight first.weight"] for each in of_ranks]
     assert sum(each.shape[0] for each in stored) == 12 and of_ranks[1].structure.whole["first.weight"] == [12, 6]
     assert ("rank", "1 of 3, its part of 4 weights; beside it: 0 and 2") in contents(of_ranks[1])

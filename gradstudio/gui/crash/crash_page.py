@@ -21,7 +21,7 @@ from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.column_page import ColumnPage
 from gradstudio.gui.widgets.roles import role_label, set_role
 from gradstudio.gui.widgets.rows import in_column, in_row
-from gradstudio.session.files import crash_answers, crash_file
+from gradstudio.session.files import crash_answers, crash_reading
 from gradstudio.session.files.crash_answers import Answer, Replayed, TriedFix
 from gradstudio.session.files.crash_file import CrashFile, CrashFileError
 
@@ -41,7 +41,7 @@ def open_file(context: Context, path: Path) -> None:
 
 def _read(path: Path) -> CrashFile:
     try:
-        return crash_file.read(path)
+        return crash_reading.read(path)
     except CrashFileError as fault:
         raise JobError(str(fault)) from None
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
 
+from gradstudio.core import strict_json
 from gradstudio.core.exercise import Name
 from gradstudio.core.knobs import Value
 from gradstudio.core.lesson import Part
@@ -27,7 +27,7 @@ NEAR_AT_THE_END = 0.1  # difference of the test accuracy
 MACHINE = ("torch", "processor", "threads")
 CLAIMS = ("outcome", "steps", "nonfinite_step", "final_loss", "accuracy", "beginning", "knobs")
 
-Number = float | Literal["nan", "inf", "-inf"] | None
+Number = strict_json.Number | None
 Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]  # Python refuses to format an integer of thousands of digits
 
 
@@ -73,9 +73,10 @@ def evidence(run: Run, name: str, knobs: Mapping[str, Value], made: Sequence[Cha
         name=name, run=run.id, knobs=dict(knobs), changes=list(made),
         outcome=run.status if run.status in ("finished", "nonfinite") else "failed",
         steps=len(history), nonfinite_step=-1 if run.first_nonfinite_step is None else run.first_nonfinite_step,
-        final_loss=number(history.value("loss", len(history) - 1)) if len(history) else None,
-        accuracy=None if run.accuracy is None else number(run.accuracy),
-        beginning=[number(loss) for loss in history.column("loss", 0, BEGINNING).tolist()], digest=digest(run),
+        final_loss=strict_json.in_json(history.value("loss", len(history) - 1)) if len(history) else None,
+        accuracy=None if run.accuracy is None else strict_json.in_json(run.accuracy),
+        beginning=[strict_json.in_json(loss) for loss in history.column("loss", 0, BEGINNING).tolist()],
+        digest=digest(run),
         **{name: clean(facts.get(name, "")) for name in MACHINE},
     )  # fmt: skip
 
@@ -89,13 +90,6 @@ def digest(run: Run) -> str:
         values[np.isnan(values)] = np.nan
         sha256.update(values.tobytes())
     return sha256.hexdigest()
-
-
-def number(value: float) -> Number:
-    """Return a number in the form used on a sheet: NaN and Inf as words."""
-    if math.isfinite(value):
-        return float(value)
-    return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
 
 
 def verdict(evidence: Evidence, here: Evidence, run: Run) -> Verdict:

@@ -11,13 +11,13 @@ from typing import TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from gradstudio.core import python_process
+from gradstudio.core.strict_json import Number
 from gradstudio.core.text import first_line, join_with_and, number, percent, plural, shorten
 from gradstudio.session.files import crash_file
 from gradstudio.session.files.crash_file import (
     CrashFile,
     CrashFileError,
     Name,
-    Number,
     RecordedBirth,
     StoredTensor,
     StrictPart,

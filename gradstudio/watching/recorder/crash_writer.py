@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 
 import gradstudio
 from gradstudio.core.provenance import ProvenanceUnknown
+from gradstudio.core.strict_json import in_json
 from gradstudio.core.text import without_folders
 from gradstudio.crash import recorded_training as training
 from gradstudio.crash.call_values import CannotTell, to_json
@@ -182,7 +183,7 @@ class CrashWriter:
         groups = [[_values(group) for group in each] for each in step.groups]
         return RecordedStep(
             number=step.number, passes=passes, groups=groups, clip=kind if kind in ("norm", "value") else "none",
-            limit=float(limit), loss=crash_file.number(step.loss), norm=crash_file.number(step.norm),
+            limit=float(limit), loss=in_json(step.loss), norm=in_json(step.norm),
         )  # fmt: skip
 
     def _put(self, name: str, tensor: Tensor) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from gradstudio.core import files
 from gradstudio.core.diagnosis.finding import RANK
 from gradstudio.core.text import one_line, plural
-from gradstudio.session.files import crash_file
+from gradstudio.session.files import crash_file, crash_reading
 from gradstudio.session.record.ranked_findings import ranked_findings
 from gradstudio.session.record.run import recent_mean
 from gradstudio.session.words.outcome_words import OUTCOMES
@@ -83,7 +83,7 @@ def _replayable(training: WatchedRun) -> Path | None:
     if path is None or not training.crash.unknown:
         return path
     try:
-        ranks = crash_file.read(path).structure.ranks  # the group of processes is gone at the end
+        ranks = crash_reading.read(path).structure.ranks  # the group of processes is gone at the end
     except crash_file.CrashFileError:
         return None
     return next(iter(crash_file.other_ranks(path, ranks).values()), None)
@@ -95,7 +95,7 @@ def _told_of_fixes(path: Path, training: WatchedRun) -> str:
     from gradstudio.crash.crash_fixes import tried
 
     try:
-        crash = crash_file.read(path)
+        crash = crash_reading.read(path)
         step = recent_mean(training.run.history, "step_seconds") if training.run is not None else math.nan
         if not REPLAYS * step * len(crash.structure.steps) <= SECONDS_FOR_FIXES:
             return ""
