@@ -20,13 +20,10 @@ from gradstudio.commands.options import (
     Quiet,
     Report,
     TryFixes,
-    asked_changes,
-    check_own,
-    compared_steps,
     library_file,
     open_library,
-    run_of_folder,
 )
+from gradstudio.commands.request import asked_changes, check_own, compared_steps, run_of_folder
 from gradstudio.commands.terminal import WrongRequest, complain
 from gradstudio.commands.training import NOTHING_MADE, OutputOptions, carry_out, hint_at_threads
 from gradstudio.core.text import plural

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gradstudio.commands.options import LibraryFile, read_request
+from gradstudio.commands.options import LibraryFile
+from gradstudio.commands.request import read_request
 from gradstudio.commands.terminal import WrongRequest, complain, say
 from gradstudio.commands.whole_runs import train_whole
 

@@ -12,19 +12,9 @@ import typer
 
 from gradstudio.commands import exit_codes
 from gradstudio.commands.agreement import Trust, agree
-from gradstudio.commands.options import (
-    Assignments,
-    Changes,
-    Device,
-    Json,
-    LibraryFile,
-    Quiet,
-    Request,
-    Seed,
-    Steps,
-    read_request,
-)
+from gradstudio.commands.options import Assignments, Changes, Device, Json, LibraryFile, Quiet, Seed, Steps
 from gradstudio.commands.places_command import PlaceName, cells_at
+from gradstudio.commands.request import Request, read_request
 from gradstudio.commands.terminal import WrongRequest, complain, complain_at_length, say, say_json
 from gradstudio.core.text import duration
 
@@ -128,8 +118,7 @@ def map_(
     quiet: Quiet = False,
     trust: Trust = False,
 ) -> None:
-    files = Files(picture, csv, npz)
-    files.check(file if source == "show" else out)
+    (files := Files(picture, csv, npz)).check(file if source == "show" else out)
     if source == "show":
         show(file, files, as_json=as_json)
     if file is not None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gradstudio.commands.agreement import Trust, agree
-from gradstudio.commands.options import Assignments, Json, LibraryFile, read_request
+from gradstudio.commands.options import Assignments, Json, LibraryFile
+from gradstudio.commands.request import read_request
 from gradstudio.commands.terminal import WrongRequest, say, say_json, table
 
 if TYPE_CHECKING:

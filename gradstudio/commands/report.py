@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gradstudio.commands.options import LibraryFile, RunName, check_own, formats, open_library
+from gradstudio.commands.options import LibraryFile, RunName, formats, open_library
+from gradstudio.commands.request import check_own
 from gradstudio.commands.terminal import WrongRequest, say
 
 if TYPE_CHECKING:

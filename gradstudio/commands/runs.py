@@ -5,21 +5,20 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gradstudio.commands.comparing import compare
 from gradstudio.commands.options import (
     HELP,
     ROOM_TO_DELETE,
     Json,
     LibraryFile,
     RunName,
-    formats,
+    RunNames,
     library_file,
     open_library,
 )
@@ -28,8 +27,6 @@ from gradstudio.commands.terminal import WrongRequest, complain, complain_at_len
 
 if TYPE_CHECKING:
     from gradstudio.core.events import Change
-    from gradstudio.core.files import Content
-    from gradstudio.session.files.comparison import Comparison, Member
     from gradstudio.session.library.run_entries import Entry
     from gradstudio.session.record.run import Run
 
@@ -38,10 +35,6 @@ app = typer.Typer(
     context_settings=HELP,
     rich_markup_mode=None,
 )
-
-RunNames = Annotated[
-    list[str], typer.Argument(metavar="RUN...", help="Runs: the id of each, the beginning of one, or last.")
-]
 
 
 @app.callback(invoke_without_command=True)
@@ -98,44 +91,9 @@ def show(run: RunName, library: LibraryFile = None, as_json: Json = False) -> No
     table(("", ""), _about(record, entry))
 
 
-@app.command(
+app.command(
     "compare", help="Compare 2 to 8 runs: knobs that differ, figures, and the step from which the losses differ."
-)
-def compare(
-    runs: RunNames,
-    library: LibraryFile = None,
-    as_json: Json = False,
-    csv: Annotated[
-        Path | None,
-        typer.Option("--csv", metavar="FILE", help="Write loss and gradient norm by step, a column for each run."),
-    ] = None,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write comparison.json and curves.csv here.")] = None,
-    report: Annotated[
-        str,
-        typer.Option(
-            metavar="FORMATS", help="Write a report: html, pdf or html,pdf. Without --out, into the folder comparison."
-        ),
-    ] = "",
-) -> None:
-    from gradstudio.core import files
-    from gradstudio.session.files import comparison, output
-
-    reports = formats("--report", report, output.REPORTS)
-    folder = out or (Path("comparison") if reports else None)
-    with open_library(library) as store:
-        ids = [store.find(run) for run in runs]
-        comparison.check(ids)  # before hundreds are read
-        loaded = [store.load(run) for run in ids]
-    compared = comparison.compare(loaded)
-    stream = csv if csv and files.is_stream(csv) else None
-    contents = _files(loaded, compared, folder, reports, None if stream else csv)
-    if stream:
-        output.write_stream(stream, partial(comparison.curves_csv, loaded))
-    output.write_together(contents)
-    if as_json:
-        say_json(comparison.as_json(compared))
-    else:
-        _tell(compared, loaded)
+)(compare)
 
 
 @app.command("delete", help="Delete runs for good, and give their space back.")
@@ -217,25 +175,6 @@ def tag(
         store.annotate(store.find(run), tags=tags or [])
 
 
-def _files(
-    runs: list[Run], compared: Comparison, folder: Path | None, reports: list[str], csv: Path | None
-) -> Mapping[Path, Content]:
-    """Return the files to write, by path."""
-    from gradstudio.session.files import comparison
-    from gradstudio.session.files.report import comparison as report
-    from gradstudio.session.files.summary import to_json
-
-    curves: Content = partial(comparison.curves_csv, runs)
-    contents: dict[Path, Content] = {csv: curves} if csv else {}
-    if folder:
-        contents |= {
-            folder / "comparison.json": to_json(comparison.as_json(compared)) + "\n",
-            folder / "curves.csv": curves,
-        }
-        contents |= {folder / f"comparison.{suffix}": report(runs, suffix) for suffix in reports}
-    return contents
-
-
 def _entry(entry: Entry) -> dict[str, Any]:
     return {
         "run": entry.id, "title": entry.title, "outcome": entry.outcome, "started": _when(entry.started, "seconds"),
@@ -293,43 +232,3 @@ def _change(change: Change) -> str:
     from gradstudio.core.knobs import format_value
 
     return f"{change.knob} = {format_value(change.value)} from step {change.step:,}"
-
-
-def _tell(compared: Comparison, runs: list[Run]) -> None:
-    """Print the comparison as tables, in which each run is a letter."""
-    from gradstudio.core.text import one_line
-    from gradstudio.session.words.story import headline
-
-    letters = tuple("ABCDEFGH"[: len(runs)])
-    table(
-        ("", "Run", "Title", "Outcome"),
-        [(letter, run.id, run.title, headline(run)) for letter, run in zip(letters, runs, strict=True)],
-    )
-    for title, rows in (
-        ("Knobs", [(setting.knob, *setting.texts()) for setting in compared.settings]),
-        ("Environment", [(name, *values) for name, values in compared.surroundings.items()]),
-        ("Figures", [(label, *values) for label, values in compared.figure_texts()]),
-    ):
-        say("")
-        if rows:
-            table((title, *letters), rows, headed=True)
-        else:
-            say(f"{title}: no difference")
-    say("")
-    for letter, member in zip(letters[1:], compared.members[1:], strict=True):
-        say(one_line(_parting(letter, member)))
-    for letter, member in zip(letters, compared.members, strict=True):
-        step = member.figures.first_nonfinite_step
-        say(f"{letter} {'stayed finite' if step is None else f'diverged at step {step:,}'}")
-
-
-def _parting(letter: str, member: Member) -> str:
-    """Return the step from which the loss of a run differs from that of the first."""
-    if not member.shared_steps:
-        return f"A and {letter} have no step in common"
-    if member.differs_at is None:
-        return (
-            f"the losses of A and {letter} are the same to the last bit in all steps that both made "
-            f"({member.shared_steps:,})"
-        )
-    return f"the losses of A and {letter} first differ at step {member.differs_at:,}"

@@ -24,12 +24,11 @@ from gradstudio.commands.options import (
     Seed,
     Steps,
     TryFixes,
-    compared_steps,
     formats,
     library_file,
-    read_request,
 )
 from gradstudio.commands.places_command import Keep, PlaceName, backend_at
+from gradstudio.commands.request import compared_steps, read_request
 from gradstudio.commands.terminal import WrongRequest, complain, complain_at_length, say, say_file, say_json, table
 
 if TYPE_CHECKING:
@@ -242,8 +241,7 @@ def _say_fixes(record: Run, fixes: list[Trial], kept: bool) -> None:
         broke = "" if fix.broke_at is None else f" at {fix.broke_at}"
         rows.append((fix.remedy or "(no change)", f"{fix.outcome}{broke}", steps, describe_result(fix) or "–"))
     table(("Fix", "Outcome", "Steps", "Reached"), rows, headed=True)
-    best = fixes[0]
-    if kept and best.outcome == "held" and best.remedy:
+    if kept and (best := fixes[0]).outcome == "held" and best.remedy:
         how = f"branch {record.id} --step {best.from_step}" if acts_live(best.remedy) else f"run {record.id}"
         say(f"\nto go on with the first: gradstudio {how}{''.join(f' --set {part}' for part in best.remedy.split())}")
 
@@ -251,10 +249,9 @@ def _say_fixes(record: Run, fixes: list[Trial], kept: bool) -> None:
 def _differs(record: Run, of_parent: Mapping[str, str]) -> str:
     """Return the step from which this machine does not repeat the parent's steps to the last bit, and the likely
     cause."""
-    facts = ("device_name", "processor", "threads", "torch")
     other = [
         f"{name} {of_parent.get(name)}, here {here}"
-        for name in facts
+        for name in ("device_name", "processor", "threads", "torch")
         if of_parent.get(name) != (here := record.environment.get(name))
     ]
     why = (

@@ -92,29 +92,34 @@ def watch(
     if on_nonfinite not in POLICIES:
         raise WrongRequest(f"--on-nonfinite {on_nonfinite[:60]} is not allowed; allowed: {', '.join(POLICIES)}")
     for option, bar in (("--fail-on", fail_on), ("--stop-on", stop_on)):
-        if bar and bar not in BARS:
+        if bar not in ("", *BARS):
             raise WrongRequest(f"{option} {bar[:60]} is not allowed; allowed: {', '.join(BARS)}")
     if module in LAUNCHERS or (not module and os.path.basename(arguments[0]) == "torchrun"):
         raise WrongRequest(_through_torchrun(arguments if module else arguments[1:]))
     if as_json != (out is not None):
         raise WrongRequest("--json and --out FILE go together: stdout belongs to the script")
-    if not module and not os.path.isfile(arguments[0]):  # also for a name that no file can have
-        raise WrongRequest(f"no script {arguments[0][:200]}")
-    if not module and _is_program(arguments[0]):
-        raise WrongRequest(f"{arguments[0][:200]} is a program, and no script of Python; if it is a Python: --python")
-    command = other_python.command_of(python) if python else sys.executable
+    if not module:
+        _check_script(arguments[0])
     own = dict(os.environ)  # without the setting of --library for this program
     order = {
         "target": module or os.path.abspath(arguments[0]), "arguments": arguments if module else arguments[1:],
         "as_module": bool(module), "name": name, "library": os.path.abspath(library_file(library)),
         "on_nonfinite": on_nonfinite, "every": every, "updates": updates, "quiet": quiet, "record": record,
         "record_budget": _bytes_of(record_budget), "out": os.path.abspath(out) if out else "",
-        "fail_on": fail_on, "stop_on": stop_on,
-        "junit": os.path.abspath(junit) if junit else "",
+        "fail_on": fail_on, "stop_on": stop_on, "junit": os.path.abspath(junit) if junit else "",
     }  # fmt: skip
+    command = other_python.command_of(python) if python else sys.executable
     if python:
         order["lent"] = other_python.lent_packages()
     _become([command, *(["-m", module] if module else []), *arguments], json.dumps(order), own)
+
+
+def _check_script(path: str) -> None:
+    """Raise WrongRequest for what is no script."""
+    if not os.path.isfile(path):  # also for a name that no file can have
+        raise WrongRequest(f"no script {path[:200]}")
+    if _is_program(path):
+        raise WrongRequest(f"{path[:200]} is a program, and no script of Python; if it is a Python: --python")
 
 
 def _is_program(path: str) -> bool:
