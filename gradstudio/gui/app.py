@@ -8,6 +8,7 @@ import io
 import os
 import sys
 import threading
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, NoReturn
@@ -51,8 +52,7 @@ def launch(source: str | None = None, place: Place | None = None) -> int:
     app = application()
     window = Window(preset, gallery=not (source or place) and user_settings.GALLERY_AT_START.get())
     window.machine.begin()
-    reports = FaultReports(window, window.message, files.user_log(), ready=lambda: window.furnished)
-    reports.install()
+    (reports := FaultReports(window, window.message, files.user_log(), ready=lambda: window.furnished)).install()
 
     def on_furnished() -> None:
         window.heartbeat.start(settled=False)  # before torch is there
@@ -61,10 +61,8 @@ def launch(source: str | None = None, place: Place | None = None) -> int:
             window.controls.place_asked.emit(place)
 
     def furnish() -> None:
-        second = window.furnishing()
-        StagedOpening(
-            window, lambda: import_module("gradstudio.gui.late_imports"), second, on_furnished, create_classes()
-        )
+        imports = partial(import_module, "gradstudio.gui.late_imports")
+        StagedOpening(window, imports, window.furnishing(), on_furnished, create_classes())
 
     after_first_paint(window, furnish)
     signals = ClosingSignals(window)

@@ -7,25 +7,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from PySide6.QtCore import QCoreApplication, QEvent, QSize, Qt
-from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QKeyEvent
+from PySide6.QtGui import QCloseEvent, QKeyEvent
 from PySide6.QtWidgets import QStackedWidget, QWidget
 
-from gradstudio.core import files, presets, studio_file
+from gradstudio.core import files, presets
 from gradstudio.gui import user_settings
 from gradstudio.gui.branches import rewind_dialogs
 from gradstudio.gui.commands import command_table
-from gradstudio.gui.drawn_window import DrawnWindow
 from gradstudio.gui.export import file_dialogs
 from gradstudio.gui.gallery.gallery_controller import GalleryController
 from gradstudio.gui.gallery.gallery_page import GalleryPage
 from gradstudio.gui.heartbeat import Heartbeat
 from gradstudio.gui.knobs.knob_panel import KnobPanel
+from gradstudio.gui.opening_window import OpeningWindow
 from gradstudio.gui.services import recent
 from gradstudio.gui.services.context import Context
-from gradstudio.gui.services.file_jobs import CRASH, LOGS, FileJobs, log_of
+from gradstudio.gui.services.file_jobs import FileJobs
 from gradstudio.gui.services.jobs import Jobs
 from gradstudio.gui.services.library_reader import LibraryReader
 from gradstudio.gui.services.message_bar import MessageBar
@@ -42,7 +41,6 @@ from gradstudio.gui.widgets.rows import NO_MARGINS, in_column
 from gradstudio.gui.widgets.viewed_step import ViewedStep
 from gradstudio.session.machine.device_search import Machine
 from gradstudio.session.own_model import Agreement
-from gradstudio.session.record.run import Run
 from gradstudio.session.remote.remote_backend import RemoteBackend, chosen
 from gradstudio.session.simulator import Simulator
 
@@ -53,7 +51,7 @@ CLOSING = 1.5  # seconds allowed for all threads to end, together
 LAST = 0.3  # at least this many of them for those besides the run's own
 
 
-class Window(DrawnWindow):
+class Window(OpeningWindow):
     def __init__(self, preset: presets.Preset, *, gallery: bool = False) -> None:
         """`gallery`: whether the gallery is shown first, instead of the run of the preset."""
         super().__init__(preset)
@@ -114,23 +112,7 @@ class Window(DrawnWindow):
         self.projector.furnish(self.plots, self.lesson)
         # The least important: the key of the picture.
         self.message.lay_over(self.plots.layer_card, self.gallery_page, self.columns.middle.frame)
-        self.parent_twin_overlay = late_imports.ParentTwinOverlay(self.plots.overlays)
-        self.runs = late_imports.RunsController(self.context, self.side.runs, self.plots.overlays)
-        self.branches = late_imports.BranchesController(
-            self.context, self.side.branches, self.plots.overlays, self.runs
-        )  # fmt: skip
-        self.gauges = late_imports.GaugesController(self.simulator, self.side.gauges)
-        self.layer = late_imports.LayerController(self.context, self.plots)
-        self.cliff = late_imports.CliffController(self.context, self.plots)
-        self.time_steps = late_imports.TimeStepController(self.context, self.plots)
-        self.memory = late_imports.MemoryController(self.context, self.side.memory)
-        self.map = late_imports.MapController(self.context, self.side.map)
-        self.game = late_imports.Game(self.context)
-        self.fixes = late_imports.FixesController(
-            self.context, self.diagnosis, lambda: self.lesson.progress
-        )  # fmt: skip
-        self.studio_file = late_imports.StudioFileWatch(self.simulator, self.controls, self.message)
-        late_imports.plot_menu.attach(self.context, self.plots)
+        self._make_controllers()
         self._connect_second_part()
         yield
         self.columns.setUpdatesEnabled(False)  # what follows appears together
@@ -150,45 +132,27 @@ class Window(DrawnWindow):
         if problem := user_settings.problem():
             self.message.show_error(problem)
 
-    def toggle_gallery(self) -> None:
-        """Show the gallery in place of the plots, or the plots again."""
-        self.show_plots() if self.gallery_page.isVisible() else self.show_gallery()
+    def _make_controllers(self) -> None:
+        """Connect each panel to the simulator."""
+        from gradstudio.gui import late_imports
 
-    def show_gallery(self) -> None:
-        self._remember_run_behind_gallery()
-        self.pages.setCurrentWidget(self.gallery_page)
-        self.gallery_page.search.setFocus()
-        self.gallery.look()
-
-    def show_large(
-        self, page: QWidget, title: str, put_away: Callable[[], object] | None = None, *, alone: bool = False
-    ) -> None:
-        """Show a page in place of the plots, whatever is shown now; `put_away` is called once it is no longer visible.
-        `alone`: nothing is shown beside it."""
-        self.projector.leave()
-        self.show_plots()
-        if alone:
-            put_away = self._leave_alone(put_away)
-        self.columns.middle.show_large(page, title, put_away)
-        self._show_title()
-
-    def _leave_alone(self, put_away: Callable[[], object] | None) -> Callable[[], object]:
-        """Hide everything about the run of the simulator. The returned function restores it."""
-        self.columns.middle.show_plots()  # first: the former content restores what it has hidden
-        back = self.columns.leave_alone()
-        bars = (self.top, self.figures)
-
-        def put_back() -> None:
-            for bar in bars:
-                bar.show()
-            back()
-            self._show_title()
-            if put_away is not None:
-                put_away()
-
-        for bar in bars:
-            bar.hide()
-        return put_back
+        self.parent_twin_overlay = late_imports.ParentTwinOverlay(self.plots.overlays)
+        self.runs = late_imports.RunsController(self.context, self.side.runs, self.plots.overlays)
+        self.branches = late_imports.BranchesController(
+            self.context, self.side.branches, self.plots.overlays, self.runs
+        )  # fmt: skip
+        self.gauges = late_imports.GaugesController(self.simulator, self.side.gauges)
+        self.layer = late_imports.LayerController(self.context, self.plots)
+        self.cliff = late_imports.CliffController(self.context, self.plots)
+        self.time_steps = late_imports.TimeStepController(self.context, self.plots)
+        self.memory = late_imports.MemoryController(self.context, self.side.memory)
+        self.map = late_imports.MapController(self.context, self.side.map)
+        self.game = late_imports.Game(self.context)
+        self.fixes = late_imports.FixesController(
+            self.context, self.diagnosis, lambda: self.lesson.progress
+        )  # fmt: skip
+        self.studio_file = late_imports.StudioFileWatch(self.simulator, self.controls, self.message)
+        late_imports.plot_menu.attach(self.context, self.plots)
 
     def _measure_gauges(self) -> None:
         """Rewind to where every gauge can be measured: the last healthy step, or the last one."""
@@ -230,7 +194,7 @@ class Window(DrawnWindow):
         top.speed.speed_changed.connect(self.simulator.set_speed)
         controls.title_changed.connect(self._show_title)
         controls.agreement_asked.connect(self._ask_agreement)
-        controls.file_asked.connect(self._open_file)
+        controls.file_asked.connect(self.open_file)
         controls.file_opened.connect(recent.remember_file)
         controls.knobs_changed.connect(self.knobs.forget)
         self.knobs.asked.connect(controls.set_own)
@@ -290,50 +254,6 @@ class Window(DrawnWindow):
         if self.furnished and self.pages.currentIndex() == 0 and self.looked.press(event.key()):
             return
         super().keyPressEvent(event)
-
-    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
-        if event.mimeData().hasUrls():
-            event.acceptProposedAction()
-
-    def dropEvent(self, event: QDropEvent) -> None:
-        paths = [Path(url.toLocalFile()) for url in event.mimeData().urls() if url.isLocalFile()]
-        if len(paths) != 1 or not self._open_file(str(paths[0])):
-            self.message.show_error(
-                "Only a single file can be dropped here: a preset, which ends in .toml, a studio file, in .py, a map, "
-                "in .map, an exam, in .exam, a crash file, in .crash, or the log of a training: a table (.csv, .tsv, "
-                ".txt), JSON, TensorBoard, W&B or MLflow."
-            )
-
-    def _open_file(self, name: str) -> bool:
-        """Open a file by its kind; return whether it can be opened."""
-        from gradstudio.gui import late_imports
-
-        path = Path(name)
-        files = late_imports.assignment_files
-        if path.suffix == ".toml" and files.is_worksheet(path):
-            files.open_worksheet(self.context, path)
-        elif path.suffix == ".toml" or studio_file.is_named(path):
-            self.controls.open_preset(path)  # which runs nothing of it
-        elif path.suffix == ".map":
-            self.columns.show_page("map")
-            self.map.open(path)
-        elif path.suffix == CRASH:
-            late_imports.crash_page.open_file(self.context, path)
-        elif path.suffix == ".exam":
-            files.open_exam(self.context, path)
-        elif path.suffix in (".csv", ".tsv", ".txt") or "tfevents" in path.name:
-            self.show_plots()
-            late_imports.plot_menu.import_curve(self.context, self.plots.overlays, self.plots.loss, path)
-        elif path.suffix in LOGS or path.is_dir():
-            self.context.files.read(path, log_of, self.show_log)
-        else:
-            return False
-        return True
-
-    def show_log(self, run: Run) -> None:
-        """Show a finished training from a log."""
-        self.show_plots()
-        self.controls.show_stored(run)
 
     def closeEvent(self, event: QCloseEvent) -> None:
         self.projector.leave()

@@ -74,7 +74,7 @@ def test_a_dropped_file_is_replayed_and_its_fixes_are_copied(qtbot: QtBot, windo
 def test_a_damaged_file_is_one_line_in_the_window(qtbot: QtBot, window: Window, crash: Path, tmp_path: Path) -> None:
     path = tmp_path / "cut.crash"
     path.write_bytes(crash.read_bytes()[:-9])
-    assert window._open_file(str(path))
+    assert window.open_file(str(path))
     qtbot.waitUntil(lambda: "cut short or damaged" in window.message.text.text(), timeout=LONG)
     assert window.columns.middle.page is None
 

@@ -230,7 +230,7 @@ def tour(window: Window) -> None:
     imports for its checkpointing."""
     from PySide6.QtWidgets import QApplication, QComboBox
 
-    from gradstudio.gui.plots.plot_stack import PARTS
+    from gradstudio.gui.plots.stacked_plots import PARTS
     from gradstudio.gui.shell.pages import PAGES
 
     for page in PAGES:
