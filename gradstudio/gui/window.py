@@ -223,7 +223,7 @@ class Window(OpeningWindow):
         self.gallery_page.number_asked.connect(self.game.offer)
         self.game.tell()
         controls.open_asked.connect(self.runs.open)
-        controls.baseline_asked.connect(self.runs.pin_baseline)
+        controls.baseline_asked.connect(self.runs.baseline.pin)
         self.runs.member_asked.connect(self.branches.go)
         self.runs.member_ticked.connect(self.branches.tick)
         self.plots.chips.compare_asked.connect(self.runs.compare_drawn)

@@ -135,8 +135,8 @@ def bring_back(window: Window, qtbot: QtBot) -> None:
     window.resize(1280, 720)
     window.fixes.stop()
     window.map.stop()
-    if window.runs.baseline is not None:
-        window.runs.pin_baseline()  # which unpins it
+    if window.runs.baseline.run is not None:
+        window.runs.baseline.pin()  # which unpins it
     window.columns.reset()
     window.plots.show_all()
     for search in (window.knobs.search, window.side.runs.search):

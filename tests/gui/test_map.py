@@ -15,6 +15,7 @@ from pytestqt.qtbot import QtBot
 from session.map.test_mapper import Inline
 from waiting import LONG
 
+from gradstudio.core import files
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import LessonStep, MapProposal
 from gradstudio.gui.map import map_controller
@@ -58,7 +59,7 @@ def finished(qtbot: QtBot, window: Window) -> journal.JournalContent:
     """Wait until the map is made and shown; return what its file holds."""
     panel = window.side.map
     qtbot.waitUntil(lambda: not window.map.going and panel.state.text().startswith("Whole"), timeout=LONG)
-    (path,) = map_controller.files.user_library().parent.glob("maps/*.map")
+    (path,) = files.user_library().parent.glob("maps/*.map")
     return journal.load(path)
 
 
@@ -193,7 +194,7 @@ def test_it_is_paused_cancelled_and_gone_on_with_in_another_window(
     assert not panel.pause.isVisible() and not panel.new.isEnabled()
     qtbot.mouseClick(panel.cancel, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: not window.map.going and "not all" in panel.state.text(), timeout=LONG)
-    (path,) = map_controller.files.user_library().parent.glob("maps/*.map")
+    (path,) = files.user_library().parent.glob("maps/*.map")
     known = len(journal.load(path).results)
     assert 0 < known == len(trained) < 16 and panel.go_on.isVisible()
     window.close()
@@ -265,7 +266,7 @@ def test_closing_ends_the_work_and_keeps_what_is_known(qtbot: QtBot, window: Win
     window.map.make(plan_of(opened(qtbot, window), cells=12))
     qtbot.waitUntil(lambda: "Level" in window.side.map.state.text(), timeout=LONG)
     window.close()
-    (path,) = map_controller.files.user_library().parent.glob("maps/*.map")
+    (path,) = files.user_library().parent.glob("maps/*.map")
     assert not [other for other in path.parent.iterdir() if other != path]
     assert journal.load(path).plan.cells == 144
 
@@ -273,7 +274,7 @@ def test_closing_ends_the_work_and_keeps_what_is_known(qtbot: QtBot, window: Win
 def test_a_map_that_is_opened_twice_is_whole_both_times(qtbot: QtBot, window: Window) -> None:
     mapped(qtbot, window)
     panel = window.side.map
-    (path,) = map_controller.files.user_library().parent.glob("maps/*.map")
+    (path,) = files.user_library().parent.glob("maps/*.map")
     for _ in range(2):
         panel.state.setText("")
         window.map.open(path)

@@ -202,8 +202,8 @@ def rest(window: Window) -> None:
     window.game.stop()  # a run that is begun keeps its page, as a worksheet does
     for sheet in window.findChildren(ExercisePage):
         sheet.put_away()
-    if window.runs.baseline is not None:
-        window.runs.pin_baseline()  # which unpins it
+    if window.runs.baseline.run is not None:
+        window.runs.baseline.pin()  # which unpins it
     window.columns.reset()
     window.knobs.search.clear()
     window.side.runs.search.clear()

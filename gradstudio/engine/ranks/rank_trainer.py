@@ -88,8 +88,7 @@ class RankTrainer(Trainer):
         )  # fmt: skip
 
     def weigh(self, mean: float) -> float:
-        """Return a mean over this rank's examples by its weight in the mean over the ranks; UNKNOWN without
-        examples."""
+        """Return a mean over this rank's examples by its weight in that over all; UNKNOWN without examples."""
         return UNKNOWN if self._without_batch else mean * self._factor
 
     def own_loss(self, row: Row) -> float:

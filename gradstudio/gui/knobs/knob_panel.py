@@ -76,17 +76,8 @@ class KnobPanel(Ground):
         """Show the requested values and those in force; cheap when nothing has changed. `locked`: why none can be
         changed at the moment."""
         run = simulator.run
-        news = (
-            simulator.preset,
-            simulator.requested,
-            run,
-            run.in_force,
-            run.status,
-            simulator.has_begun,
-            run.not_compared,
-            locked,
-        )
-        if not self._watch.has_changed(*news, *run.compared[-1:]):
+        news = (simulator.preset, simulator.requested, simulator.has_begun, run, run.in_force, run.status, locked)
+        if not self._watch.has_changed(*news, run.not_compared, *run.compared[-1:]):
             self._refresh_hints(simulator)
             return
         self._show_file(simulator.requested.studio_file)

@@ -10,21 +10,20 @@ from pathlib import Path
 
 from PySide6.QtCore import QObject
 
-from gradstudio.core import files
-from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.presets import LONGEST_TITLE
 from gradstudio.core.text import plural, shorten
+from gradstudio.gui.map import map_files
 from gradstudio.gui.map.map_panel import MapPanel
 from gradstudio.gui.map.plan_dialog import PlanDialog
 from gradstudio.gui.services import file_choice
 from gradstudio.gui.services.context import Context
-from gradstudio.gui.services.jobs import JobError, Task
+from gradstudio.gui.services.jobs import Task
 from gradstudio.gui.widgets import popups
 from gradstudio.gui.widgets.change_watch import ChangeWatch
 from gradstudio.session import own_model
-from gradstudio.session.map import journal, time_needed
-from gradstudio.session.map.journal import JournalContent, JournalError
+from gradstudio.session.map import time_needed
+from gradstudio.session.map.journal import JournalContent
 from gradstudio.session.map.map_plan import Job, Plan, Spot
 from gradstudio.session.map.map_texts import progress_in_words
 from gradstudio.session.map.mapper import Mapper
@@ -35,7 +34,6 @@ from gradstudio.session.map.view import View, view_of
 from gradstudio.session.record.run import Run
 
 NO_RUN = "There is no run to report yet: press Run first, or click a cell."
-FOLDER = "maps"  # beside the library
 LOOK_AGAIN = 0.5  # seconds between two pictures of a map in progress
 ENOUGH, LATEST = 20, 200  # steps of a run for estimating its duration: at least, and for the median
 MEASURED = "How long it takes is being measured…"
@@ -96,13 +94,13 @@ class MapController(QObject):
 
     def make(self, plan: Plan) -> None:
         """Start a map in a file of its own."""
-        begin = partial(self._begin, plan, _new_file(plan), resume=False)
+        begin = partial(self._begin, plan, map_files.new_file(plan), resume=False)
         self._context.controls.if_agreed(begin, *plan.of_panels)
 
     def open(self, path: Path) -> None:
         """Show an existing map; the message bar reports if it cannot be read."""
         if self._mapper is None:
-            self._context.files.read(path, _load, partial(self._take, path))
+            self._context.files.read(path, map_files.load, partial(self._take, path))
         else:
             self._context.message.show_error("A map is being made: cancel it before another one is opened.")
 
@@ -137,13 +135,13 @@ class MapController(QObject):
             tell(MEASURED)
             if self._measuring is not None:
                 self._measuring.cancel()
-            measure = partial(_measured_cost, experiment)
             self._measuring = self._context.jobs.start(
-                "", measure, lambda cost: tell(cost or NOT_MEASURED), lambda _: tell(NOT_MEASURED)
-            )
+                "", lambda task: time_needed.measure_cost(experiment, lambda: task.cancelled),
+                lambda cost: tell(cost or NOT_MEASURED), lambda _: tell(NOT_MEASURED),
+            )  # fmt: skip
 
     def _ask_file(self) -> None:
-        folder = _folder()
+        folder = map_files.folder()
         dialog = popups.file_dialog(
             self._context.parent, "Open map", str(folder) if folder.is_dir() else file_choice.folder(),
             "Maps (*.map);;All files (*)",
@@ -192,12 +190,10 @@ class MapController(QObject):
         view, run, context = self._view, self._context.simulator.run, self._context
         if view is None:
             return
-        of_run = kind == "report"
-        if of_run and not len(run.history):
+        if kind == "report" and not len(run.history):
             context.message.show_error(NO_RUN)
             return
-        name = f"{run.preset.id}-report.html" if of_run else f"{_name(view.stored.plan)}.{kind}"
-        content = partial(_report, run, view.stored) if of_run else partial(_file, view.stored, kind)
+        name, content = map_files.to_export(kind, view.stored, run)
         file_choice.ask_where(context, f"Export {name}", name, partial(context.files.draw, content))
 
     # ---- inside
@@ -300,46 +296,3 @@ class MapController(QObject):
             self._panel.show_place(place_in_words(run, view.stored))
         else:
             self._panel.show_place(knobs_place(plan, requested))
-
-
-def _load(path: Path) -> JournalContent:
-    try:
-        return journal.load(path)
-    except JournalError as fault:
-        raise JobError(str(fault)) from None
-
-
-def _measured_cost(experiment: Experiment, task: Task) -> Cost | None:
-    return time_needed.measure_cost(experiment, lambda: task.cancelled)
-
-
-def _folder() -> Path:
-    return files.user_library().parent / FOLDER
-
-
-def _name(plan: Plan) -> str:
-    return f"{plan.preset.id}-{plan.x.knob.partition('.')[2]}-{plan.y.knob.partition('.')[2]}"
-
-
-def _new_file(plan: Plan) -> Path:
-    """Return an unused path in the folder of maps."""
-    name, number = _name(plan), 1
-    while (path := _folder() / f"{name}-{number}.map").exists():
-        number += 1
-    return path
-
-
-def _file(stored: JournalContent, kind: str) -> files.Content:
-    """Return one of a map's files. It takes long: matplotlib draws the pictures."""
-    from gradstudio.session.map import picture_file, tables
-
-    if kind in ("png", "svg"):
-        return picture_file.render(stored, kind)
-    return partial(tables.write_csv if kind == "csv" else tables.write_npz, stored)
-
-
-def _report(run: Run, stored: JournalContent) -> files.Content:
-    from gradstudio.session.files import report
-    from gradstudio.session.map import report_section
-
-    return report.content(run, "html", more=[report_section.of(run, stored)])

@@ -165,7 +165,8 @@ class NetworkPicture(QWidget):
             elif 0 < place <= len(shown.flows):
                 flow = shown.flows[place - 1]
                 painter.setPen(bad if flow.state == "nonfinite" else dim)
-                painter.drawText(below, Qt.AlignmentFlag.AlignCenter, _label(flow))
+                label = "?" if flow.state == "unknown" else number(flow.norm, 2)
+                painter.drawText(below, Qt.AlignmentFlag.AlignCenter, label)
 
     def _box(self, place: int) -> QRectF:
         """Return the area of a block: 0 is the input, and the last the loss."""
@@ -294,9 +295,3 @@ class NetworkPicture(QWidget):
 
 def _but_gradients(state: NetworkState) -> tuple:
     return state._replace(flows=()), [flow.state == "nonfinite" for flow in state.flows]
-
-
-def _label(flow: Flow) -> str:
-    if flow.state == "unknown":
-        return "?"
-    return number(flow.norm, 2)

@@ -10,6 +10,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from gradstudio.core.text import plural
 from gradstudio.gui.drawing.overlay import MOST, Overlaid, Overlays
 from gradstudio.gui.runs import note_view
+from gradstudio.gui.runs.baseline import Baseline
 from gradstudio.gui.runs.comparison_page import ComparisonPage
 from gradstudio.gui.runs.deletions import OFFERED_FOR, RETRY, Deletions
 from gradstudio.gui.runs.live_run import LiveRun
@@ -47,8 +48,7 @@ class RunsController(QObject):
         self._loading: set[str] = set()  # runs that are being loaded to be drawn over the plots
         self._live, self.places = LiveRun(context, self), PlaceRuns(context, self)
         self._shown: Run | None = None  # the run that the plots showed at the last check
-        self._over: Run | None = None  # the run that the baseline was last drawn over
-        self.baseline: Run | None = None  # drawn over every other run
+        self.baseline = Baseline(context, overlays)
         self.deletions = Deletions(context, self)
         self.deletions.deleted.connect(lambda runs: overlays.remove(*runs))
         self.deletions.changed.connect(self._look_despite_version)
@@ -93,7 +93,7 @@ class RunsController(QObject):
 
     def mark(self) -> None:
         """Mark in the list the runs that the plots show, and draw the baseline over another run."""
-        self._draw_baseline()
+        self.baseline.draw()
         self._remember()
         self._panel.model.mark(self._overlays.slots, self._context.simulator.run.id)
 
@@ -194,33 +194,6 @@ class RunsController(QObject):
         for entry in entries:
             if entry.id not in self._overlays.slots and entry.id != self._context.simulator.run.id:
                 self.tick(entry.id, True)
-
-    def pin_baseline(self) -> None:
-        """Keep the run in the plots as the baseline, which is drawn over every other run; unpin the existing one."""
-        run, message = self._context.simulator.run, self._context.message
-        if self.baseline is not None:
-            record, self.baseline = self.baseline, None
-            self._overlays.remove(record.id)
-            message.show_news(f"“{record.title}” is no baseline any more.")
-        elif not len(run.history):
-            message.show_error("A baseline needs a run that has made a step: run it first.")
-        else:
-            self.baseline = run
-            message.show_news(f"“{run.title}” is the baseline: it is drawn over every other run.")
-
-    def _draw_baseline(self) -> None:
-        """Draw the baseline once another run is in the plots. The user may still remove it there."""
-        run, pinned = self._context.simulator.run, self.baseline
-        if run is self._over:
-            return
-        self._over = run
-        if pinned is not None and run is not pinned and pinned.id not in self._overlays.slots:
-            if self._overlays.full:
-                self._context.message.show_error(
-                    f"The plots have room for {MOST} overlays: remove one to see the baseline."
-                )
-            else:
-                self._overlays.add(overlaid(pinned))
 
     def compare_chosen(self, runs: list[str]) -> None:
         """Compare these runs in a table."""

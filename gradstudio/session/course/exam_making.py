@@ -74,10 +74,6 @@ def of(
     """Return an exam made from an experiment. `cause` defaults to that of the first finding, and `fix` to the preset's
     promise, or else to the first remedy that holds. AssignmentError if there is none."""
     experiment = preset.experiment
-    if experiment.studio_file is not None:
-        raise AssignmentError("an exam cannot have a studio file, whose text would tell what is wrong")
-    if experiment.distributed.ranks > 1:
-        raise AssignmentError("an exam has one process; allowed: distributed.ranks = 1")
     title, cause = clean(title.strip()), clean(cause.strip())
     held = (*locked, *shown)
     _check_asked(experiment, title, cause, fix, held)
@@ -96,12 +92,7 @@ def of(
             right = cause or _cause_of(findings, preset, values)
             random = np.random.default_rng([zlib.crc32(b"exam"), seed])
             text, place = causes.choices(right, random)
-            allowed = changes or min(len(values) + SPARE, MOST_FIXED)
-            if allowed < len(values):
-                raise AssignmentError(
-                    f"the fix changes {len(values)} knobs, and {allowed} may be changed: allow more (--changes N, or "
-                    "the field Knobs a fix may change)"
-                )
+            allowed = _allowed_changes(changes, len(values))
             return _exam(title or f"Exam {seed}", experiment, timeline, values, aims, text, place, tries=tries,
                          changes=allowed, locked=locked, shown=shown)  # fmt: skip
     tried = "; ".join(" ".join(texts) for texts in given[:3]) or "none is known"
@@ -114,6 +105,10 @@ def of(
 def _check_asked(experiment: Experiment, title: str, cause: str, fix: Sequence[str], held: Sequence[str]) -> None:
     """Raise AssignmentError for an impossible request, before anything is trained. `held`: the knobs and sections that
     are locked or shown."""
+    if experiment.studio_file is not None:
+        raise AssignmentError("an exam cannot have a studio file, whose text would tell what is wrong")
+    if experiment.distributed.ranks > 1:
+        raise AssignmentError("an exam has one process; allowed: distributed.ranks = 1")
     for name, text, most in (("title", title, LONGEST_TITLE), ("cause", cause, LONGEST_CHOICE)):
         if len(text) > most:
             raise AssignmentError(f"the {name} has {len(text):,} characters; allowed: at most {most}")
@@ -126,6 +121,17 @@ def _check_asked(experiment: Experiment, title: str, cause: str, fix: Sequence[s
         raise AssignmentError(f"the fix changes {len(fix)} knobs; allowed: at most {MOST_FIXED}")
     if odd := _changed_by(fix, held):
         raise AssignmentError(f"{odd[0]} is a knob of the fix, so it can be neither locked nor shown")
+
+
+def _allowed_changes(asked: int, of_fix: int) -> int:
+    """Return how many knobs may be changed; AssignmentError if the fix changes more."""
+    allowed = asked or min(of_fix + SPARE, MOST_FIXED)
+    if allowed < of_fix:
+        raise AssignmentError(
+            f"the fix changes {of_fix} knobs, and {allowed} may be changed: allow more (--changes N, or the field "
+            "Knobs a fix may change)"
+        )
+    return allowed
 
 
 def _changed_by(fix: Sequence[str], names: Sequence[str]) -> list[str]:

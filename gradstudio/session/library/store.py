@@ -146,13 +146,8 @@ class Library:
         """Return the id of the run whose id is `text`, or the only one that begins with it; "last" is the newest
         run."""
         with library_errors(self.path):
-            ids = [
-                row[0]
-                for row in self._connection.execute(
-                    "SELECT id FROM runs WHERE deleted IS NULL AND typeof(id) = 'text' ORDER BY +started DESC, id DESC"
-                )
-            ]
-            ids += [run for (run,) in self._connection.execute(LOST)]
+            query = "SELECT id FROM runs WHERE deleted IS NULL AND typeof(id) = 'text' ORDER BY +started DESC, id DESC"
+            ids = [run for each in (query, LOST) for (run,) in self._connection.execute(each)]
         if text == "last" and ids:
             return ids[0]
         matches = [text] if text in ids else [known for known in ids if text and known.startswith(text)]
@@ -193,11 +188,8 @@ class Library:
         """Return the ids of a run's family: its ancestors and all of their branches, including itself, each after its
         parent."""
         with library_errors(self.path):
-            parents = dict(
-                self._connection.execute(
-                    "SELECT id, parent FROM runs WHERE deleted IS NULL ORDER BY +started"
-                ).fetchall()
-            )
+            query = "SELECT id, parent FROM runs WHERE deleted IS NULL ORDER BY +started"
+            parents = dict(self._connection.execute(query).fetchall())
         root, seen = run, {run}
         while parents.get(root) in parents and parents[root] not in seen:
             root = parents[root]

@@ -90,22 +90,21 @@ def _inputs_saturate(random: Random) -> tuple[Texts, Texts]:
 
 
 def _recurrent_explosion(random: Random) -> tuple[Texts, Texts]:
-    base = [
-        "problem.task=sequential_digits",
-        "problem.seq_len=32",
-        "problem.scaling=unit",
-        "model.kind=rnn",
-        "model.depth=1",
-        f"model.width={int(log_uniform(random, 32, 80))}",
-        "model.init=orthogonal",
-        f"model.init_gain={random.uniform(1.0, 1.1):.3g}",
-        f"optimizer.lr={log_uniform(random, 0.15, 0.3)}",
-        "run.steps=400",
-    ]
+    base = (
+        "problem.task=sequential_digits problem.seq_len=32 problem.scaling=unit model.kind=rnn model.depth=1 "
+        f"model.width={int(log_uniform(random, 32, 80))} model.init=orthogonal "
+        f"model.init_gain={random.uniform(1.0, 1.1):.3g} optimizer.lr={log_uniform(random, 0.15, 0.3)} "
+        "run.steps=400"
+    ).split()
     return [*base, "clipping.kind=norm", "clipping.max_norm=0.5"], [
         "clipping.kind=none",
         f"model.init_gain={random.uniform(1.15, 1.4):.3g}",
     ]
+
+
+def _outliers(random: Random, often: int, seldom: int) -> Texts:
+    every = random.integers(often, seldom)
+    return [f"problem.outlier_every={every}", f"problem.outlier_scale={log_uniform(random, 1e3, 1e5)}"]
 
 
 def _outlier(random: Random) -> tuple[Texts, Texts]:
@@ -114,21 +113,15 @@ def _outlier(random: Random) -> tuple[Texts, Texts]:
         "optimizer.kind=sgd",
         f"optimizer.lr={log_uniform(random, 0.05, 0.2)}",
     ]
-    return base, [
-        f"problem.outlier_every={random.integers(60, 120)}",
-        f"problem.outlier_scale={log_uniform(random, 1e3, 1e5)}",
-    ]
+    return base, _outliers(random, 60, 120)
 
 
 def _naive_loss(random: Random) -> tuple[Texts, Texts]:
     kind = str(one_of(random, "naive_log", "naive_sqrt", "naive_exp", "naive_variance"))
-    base = [
-        "model.kind=mlp",
-        f"model.depth={random.integers(1, 3)}",
-        f"model.width={int(log_uniform(random, 48, 128))}",
-        "run.steps=300",
-        "problem.batch_size=64",
-    ]
+    base = (
+        f"model.kind=mlp model.depth={random.integers(1, 3)} model.width={int(log_uniform(random, 48, 128))} "
+        "run.steps=300 problem.batch_size=64"
+    ).split()
     optimizer = {
         "naive_log": ["optimizer.kind=adam", "optimizer.lr=0.01"],
         "naive_sqrt": ["optimizer.lr=0.1"],
@@ -174,29 +167,18 @@ def _mistake(name: str, *needs: str, kinds: tuple[str, ...] = ("sgd", "adam")) -
 
 
 def _gan(random: Random) -> tuple[Texts, Texts]:
-    base = [
-        "problem.task=ring",
-        "model.kind=gan",
-        f"model.width={int(log_uniform(random, 48, 96))}",
-        "problem.batch_size=128",
-        f"optimizer.lr={random.uniform(0.4, 0.6):.3g}",
-        "run.steps=800",
-    ]
+    base = (
+        f"problem.task=ring model.kind=gan model.width={int(log_uniform(random, 48, 96))} problem.batch_size=128 "
+        f"optimizer.lr={random.uniform(0.4, 0.6):.3g} run.steps=800"
+    ).split()
     return [*base, "clipping.kind=norm", "clipping.max_norm=0.1"], ["clipping.kind=none"]
 
 
 def _pole(random: Random) -> tuple[Texts, Texts]:
-    base = [
-        "problem.task=pole",
-        "model.kind=policy",
-        "problem.seq_len=200",
-        "problem.batch_size=8",
-        "model.depth=1",
-        "model.activation=tanh",
-        f"model.width={int(log_uniform(random, 16, 48))}",
-        "optimizer.lr=0.1",
-        "run.steps=120",
-    ]
+    base = (
+        "problem.task=pole model.kind=policy problem.seq_len=200 problem.batch_size=8 model.depth=1 "
+        f"model.activation=tanh model.width={int(log_uniform(random, 16, 48))} optimizer.lr=0.1 run.steps=120"
+    ).split()
     return [*base, "clipping.kind=norm", "clipping.max_norm=0.5"], [
         "clipping.kind=none",
         f"optimizer.lr={log_uniform(random, 0.1, 0.4)}",
@@ -204,15 +186,10 @@ def _pole(random: Random) -> tuple[Texts, Texts]:
 
 
 def _post_norm(random: Random) -> tuple[Texts, Texts]:
-    base = [
-        "problem.task=sequential_digits",
-        "problem.seq_len=8",
-        "model.kind=transformer",
-        f"model.depth={random.integers(5, 9)}",
-        "model.width=48",
-        "optimizer.kind=adam",
-        "run.steps=150",
-    ]
+    base = (
+        "problem.task=sequential_digits problem.seq_len=8 model.kind=transformer "
+        f"model.depth={random.integers(5, 9)} model.width=48 optimizer.kind=adam run.steps=150"
+    ).split()
     return [*base, "optimizer.lr=0.002"], [
         "model.norm_position=post",
         f"optimizer.lr={log_uniform(random, 0.005, 0.02)}",
@@ -238,18 +215,13 @@ def _other_too_low(random: Random) -> tuple[Texts, Texts]:
 
 def _outlier_elsewhere(random: Random) -> tuple[Texts, Texts]:
     hidden = plain(random, str(one_of(random, "relu", "gelu", "silu")), 1, 3, "he")
-    return [*hidden, *trained_by(random, "adam", "adamw", "rmsprop")], [
-        f"problem.outlier_every={random.integers(60, 120)}",
-        f"problem.outlier_scale={log_uniform(random, 1e3, 1e5)}",
-    ]
+    return [*hidden, *trained_by(random, "adam", "adamw", "rmsprop")], _outliers(random, 60, 120)
 
 
 def _poisoned_statistics(random: Random) -> tuple[Texts, Texts]:
     hidden = plain(random, "relu", 1, 3, "he")
-    return [*hidden, "model.norm=batch", f"optimizer.lr={log_uniform(random, 0.03, 0.2)}"], [
-        f"problem.outlier_every={random.integers(20, 60)}",
-        f"problem.outlier_scale={log_uniform(random, 1e3, 1e5)}",
-    ]
+    base = [*hidden, "model.norm=batch", f"optimizer.lr={log_uniform(random, 0.03, 0.2)}"]
+    return base, _outliers(random, 20, 60)
 
 
 def _otherwise_too_low(random: Random) -> tuple[Texts, Texts]:
@@ -260,7 +232,7 @@ def _otherwise_too_low(random: Random) -> tuple[Texts, Texts]:
         "agc": ("agc", "agc_factor", 1e-6, 1e-4),
     }[str(one_of(random, "value", "per_tensor", "agc"))]
     return [*stack(random, 3), *trained_by(random, "sgd")], [
-        f"clipping.kind={kind}", f"clipping.{knob}={log_uniform(random, low, high)}",
+        f"clipping.kind={kind}", f"clipping.{knob}={log_uniform(random, low, high)}"
     ]  # fmt: skip
 
 
@@ -314,27 +286,16 @@ KINDS = (
     _bug("micro-batches dropped", _mistake("drop_last_micro_batches", _MICRO), "accumulation_mismatch", "loop_order"),
     _bug("never cleared", _mistake("never_zero_grad", kinds=("sgd",)), "loop_order"),
     _bug("never cleared, not SGD", _mistake("never_zero_grad", kinds=("adam", "adamw", "rmsprop")), "loop_order"),
-    _bug(
-        "clip before unscale",
-        _mistake("clip_before_unscale", "precision.dtype=fp16", *_LIMITED),
-        "clip_on_scaled_gradients",
-        "loop_order",
-    ),
+    _bug("clip before unscale", _mistake("clip_before_unscale", "precision.dtype=fp16", *_LIMITED),
+         "clip_on_scaled_gradients", "loop_order"),
     _bug("clip after step", _mistake("clip_after_step", *_LIMITED), "clip_without_effect", "loop_order"),
-    _bug(
-        "clip each micro-batch",
-        _mistake("clip_each_micro_batch", _MICRO, *_LIMITED),
-        "loop_order",
-        "accumulation_mismatch",
-        "clip_without_effect",
-    ),
-    _bug(
-        "schedule too fast",
-        _mistake("scheduler_each_micro_batch", _MICRO, "schedule.kind=cosine", "schedule.total_steps=300"),
-        "loop_order",
-    ),
+    _bug("clip each micro-batch", _mistake("clip_each_micro_batch", _MICRO, *_LIMITED),
+         "loop_order", "accumulation_mismatch", "clip_without_effect"),
+    _bug("schedule too fast",
+         _mistake("scheduler_each_micro_batch", _MICRO, "schedule.kind=cosine", "schedule.total_steps=300"),
+         "loop_order"),
     _bug("step around the scaler", _mistake("step_without_scaler", "precision.dtype=fp16"), "loop_order"),
     _kind("GAN runs away", _gan, "exploding_gradient", "update_ratio_high"),
     _kind("policy runs away", _pole, "update_ratio_high", "exploding_gradient"),
     _kind("post-norm, no warmup", _post_norm, "vanishing_gradient", "update_ratio_high", "signal_lost"),
-)
+)  # fmt: skip
