@@ -82,11 +82,10 @@ def _units_born_dead(random: Random) -> tuple[Texts, Texts]:
 
 
 def _inputs_saturate(random: Random) -> tuple[Texts, Texts]:
-    return [
-        *plain(random, str(one_of(random, "tanh", "sigmoid")), 1, 2, "xavier"),
-        "optimizer.kind=sgd",
-        f"optimizer.lr={log_uniform(random, 0.05, 0.3)}",
-    ], [f"model.init_gain={log_uniform(random, 20, 100)}"]
+    hidden = plain(random, str(one_of(random, "tanh", "sigmoid")), 1, 2, "xavier")
+    return [*hidden, "optimizer.kind=sgd", f"optimizer.lr={log_uniform(random, 0.05, 0.3)}"], [
+        f"model.init_gain={log_uniform(random, 20, 100)}"
+    ]
 
 
 def _recurrent_explosion(random: Random) -> tuple[Texts, Texts]:
@@ -108,11 +107,8 @@ def _outliers(random: Random, often: int, seldom: int) -> Texts:
 
 
 def _outlier(random: Random) -> tuple[Texts, Texts]:
-    base = [
-        *plain(random, str(one_of(random, "relu", "leaky_relu", "gelu")), 1, 3, "he"),
-        "optimizer.kind=sgd",
-        f"optimizer.lr={log_uniform(random, 0.05, 0.2)}",
-    ]
+    hidden = plain(random, str(one_of(random, "relu", "leaky_relu", "gelu")), 1, 3, "he")
+    base = [*hidden, "optimizer.kind=sgd", f"optimizer.lr={log_uniform(random, 0.05, 0.2)}"]
     return base, _outliers(random, 60, 120)
 
 
