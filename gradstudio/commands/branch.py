@@ -46,8 +46,7 @@ class Parent(NamedTuple):
 Source = Annotated[
     str,
     typer.Argument(
-        metavar="RUN",
-        help="A run of the library: its id, the beginning of one, or last. Or a folder that --out wrote.",
+        metavar="RUN", help="A run of the library: its id, the beginning of one, or last. Or a folder that --out wrote."
     ),
 ]
 Step = Annotated[
@@ -69,9 +68,7 @@ Changes = Annotated[
 Steps = Annotated[
     int | None,
     typer.Option(
-        "--steps",
-        metavar="M",
-        help="Optimizer steps in all, with those before N; without it, as many as the run.",
+        "--steps", metavar="M", help="Optimizer steps in all, with those before N; without it, as many as the run."
     ),
 ]
 Seed = Annotated[

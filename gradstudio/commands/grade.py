@@ -31,8 +31,7 @@ def grade(
     ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="The folder for class.csv and class.html.")],
     exercise: Annotated[
-        list[Path] | None,
-        typer.Option("--exercise", metavar="FILE.toml", help="An exercise of your own. Repeatable."),
+        list[Path] | None, typer.Option("--exercise", metavar="FILE.toml", help="An exercise of your own. Repeatable.")
     ] = None,
     exam: Annotated[
         list[Path] | None, typer.Option("--exam", metavar="FILE", help="An exam that was taken. Repeatable.")

@@ -81,8 +81,7 @@ def known_runs(begun: str) -> list[str]:
 
 
 RunName = Annotated[
-    str,
-    typer.Argument(metavar="RUN", help="A run's id, the beginning of one, or last.", autocompletion=known_runs),
+    str, typer.Argument(metavar="RUN", help="A run's id, the beginning of one, or last.", autocompletion=known_runs)
 ]
 
 RunNames = Annotated[

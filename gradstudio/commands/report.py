@@ -33,8 +33,7 @@ MapFile = Annotated[
     Path | None, typer.Option("--map", metavar="FILE.map", help="Show the run on this map in its report.")
 ]
 WithMemory = Annotated[
-    bool,
-    typer.Option("--memory", help="Show in its report what a step takes of memory, which is worked out first."),
+    bool, typer.Option("--memory", help="Show in its report what a step takes of memory, which is worked out first.")
 ]
 
 

@@ -39,12 +39,10 @@ OnNonfinite = Annotated[
     ),
 ]
 Python = Annotated[
-    str,
-    typer.Option(metavar="PATH", help="The Python, or the environment, in which the script runs: ~/proj/.venv."),
+    str, typer.Option(metavar="PATH", help="The Python, or the environment, in which the script runs: ~/proj/.venv.")
 ]
 Updates = Annotated[
-    bool,
-    typer.Option("--updates/--no-updates", help="Measure updates, for which the weights are kept once more."),
+    bool, typer.Option("--updates/--no-updates", help="Measure updates, for which the weights are kept once more.")
 ]
 FailOn = Annotated[
     str,
@@ -57,8 +55,7 @@ StopOn = Annotated[
     str, typer.Option(metavar="diverged|critical|warning", help="End the script there, with that exit code.")
 ]
 Record = Annotated[
-    int,
-    typer.Option(metavar="K", min=0, max=1000, help="Steps back to which a crash file goes; 0: none is written."),
+    int, typer.Option(metavar="K", min=0, max=1000, help="Steps back to which a crash file goes; 0: none is written.")
 ]
 RecordBudget = Annotated[
     str, typer.Option("--record-budget", metavar="SIZE", help="What may be kept for it, such as 2GB.")

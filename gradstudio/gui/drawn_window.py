@@ -262,9 +262,7 @@ class DrawnWindow(QMainWindow):
         if run.status == "failed" and run.id != self._reported:
             self._reported = run.id
             self.message.show_error(
-                run.message,
-                self.simulator.failure,
-                action=self.memory.way_out(run) or self.runs.places.way_out(run),
+                run.message, self.simulator.failure, action=self.memory.way_out(run) or self.runs.places.way_out(run)
             )
         for refusal in self.simulator.refusals():
             self.message.show_error(refusal)

@@ -16,15 +16,7 @@ from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.record.twins import Twins, twin_of
 from gradstudio.session.running.backend import Backend
-from gradstudio.session.running.worker_commands import (
-    Compare,
-    Pause,
-    Resume,
-    SetSpeed,
-    StepOnce,
-    Stop,
-    WatchGauges,
-)
+from gradstudio.session.running.worker_commands import Compare, Pause, Resume, SetSpeed, StepOnce, Stop, WatchGauges
 from gradstudio.session.simulated_runs import SimulatedRuns
 
 MORE_STEPS = 300  # number of steps by which a finished run continues

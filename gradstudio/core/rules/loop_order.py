@@ -42,13 +42,5 @@ def _describe(loop: Loop, detected: list[Fault], first_step: int) -> Finding:
     remedies = tuple(f"mistakes.{name}=false" for fault in detected for name in fault.mistakes)
     meaning = " ".join(fault.text for fault in detected)
     return Finding(
-        "loop_order",
-        "warning",
-        "Calls in the wrong order",
-        first_step,
-        first_step,
-        (),
-        evidence,
-        meaning,
-        remedies,
+        "loop_order", "warning", "Calls in the wrong order", first_step, first_step, (), evidence, meaning, remedies
     )

@@ -94,12 +94,7 @@ def copy_and_norm(
 
 @_QUIET
 def change(
-    before: np.ndarray,
-    after: np.ndarray,
-    along: np.ndarray,
-    starts: np.ndarray,
-    sizes: np.ndarray,
-    layers: np.ndarray,
+    before: np.ndarray, after: np.ndarray, along: np.ndarray, starts: np.ndarray, sizes: np.ndarray, layers: np.ndarray
 ) -> tuple[float, float, float]:
     wholes = np.zeros(3)
     for tensor, (start, size) in enumerate(_ranges(starts, sizes)):

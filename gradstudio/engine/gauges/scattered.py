@@ -128,12 +128,7 @@ def copy_and_norm(
     any_order=True,
 )
 def change(
-    before: np.ndarray,
-    after: np.ndarray,
-    along: np.ndarray,
-    starts: np.ndarray,
-    sizes: np.ndarray,
-    layers: np.ndarray,
+    before: np.ndarray, after: np.ndarray, along: np.ndarray, starts: np.ndarray, sizes: np.ndarray, layers: np.ndarray
 ) -> tuple[float, float, float]:
     """Write the norm of each tensor as it was `before`, copied into a flat one, and the ratio to it of the norm of its
     change to the current values at the address in `after` (every_step.ratio), into the rows 1 and 2. Return the norms

@@ -15,11 +15,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from gradstudio.engine.passes.operation_calls import (
-    Call,
-    Unrecordable,
-    Watch,
-)
+from gradstudio.engine.passes.operation_calls import Call, Unrecordable, Watch
 from gradstudio.engine.passes.tensor_places import TensorPlaces, copy_to, release
 from gradstudio.engine.torch_internals import seen_operations
 

@@ -77,12 +77,7 @@ NODE_AT_WORK = Internal(
     "training is as it was",
     _find_active_node,
 )
-HOOK_DICT = Internal(
-    "torch.Tensor._backward_hooks",
-    "A watched step takes longer",
-    SAME_FIGURES,
-    _find_hook_dict,
-)
+HOOK_DICT = Internal("torch.Tensor._backward_hooks", "A watched step takes longer", SAME_FIGURES, _find_hook_dict)
 
 TOLD_RESULTS = Internal(
     "autograd.Node._input_metadata",

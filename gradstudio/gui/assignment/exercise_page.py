@@ -223,11 +223,7 @@ class ExercisePage(QWidget):
         foot = QHBoxLayout()
         foot.addWidget(self.told, 1)
         for button, does, about in (
-            (
-                self.close_sheet,
-                self.put_away,
-                "Closes the worksheet; “Do an exercise” goes on with it",
-            ),
+            (self.close_sheet, self.put_away, "Closes the worksheet; “Do an exercise” goes on with it"),
             (self.save, self._ask_where, "Keeps the worksheet in a file from now on"),
             (self.hand_in, self._ask_to_hand_in, ""),
         ):

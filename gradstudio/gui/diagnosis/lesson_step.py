@@ -5,14 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import (
-    QButtonGroup,
-    QLabel,
-    QLineEdit,
-    QPushButton,
-    QRadioButton,
-    QWidget,
-)
+from PySide6.QtWidgets import QButtonGroup, QLabel, QLineEdit, QPushButton, QRadioButton, QWidget
 
 from gradstudio.core.lesson import LessonStep
 from gradstudio.gui.diagnosis.formula import FormulaPicture, Formulas

@@ -173,8 +173,7 @@ class KnobRow(QWidget):
         menu = popups.context_menu(self)
         knob = self.knob
         menu.addAction(
-            f"Preset's value: {value_text(self._preset_value)}",
-            lambda: self.asked.emit(knob.name, self._preset_value),
+            f"Preset's value: {value_text(self._preset_value)}", lambda: self.asked.emit(knob.name, self._preset_value)
         )
         menu.addAction(f"Default: {value_text(knob.default)}", lambda: self.asked.emit(knob.name, knob.default))
         menu.addSeparator()

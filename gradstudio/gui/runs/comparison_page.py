@@ -8,13 +8,7 @@ from collections.abc import Sequence
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, QRect, Qt, QTimer
 from PySide6.QtGui import QFont, QFontMetrics, QKeySequence, QResizeEvent, QShortcut, QShowEvent
-from PySide6.QtWidgets import (
-    QApplication,
-    QHeaderView,
-    QPushButton,
-    QTableView,
-    QWidget,
-)
+from PySide6.QtWidgets import QApplication, QHeaderView, QPushButton, QTableView, QWidget
 
 from gradstudio.gui.drawing.overlay import LETTERS, color, sample
 from gradstudio.gui.runs.comparison_curves import ComparisonCurves

@@ -24,9 +24,6 @@ GESTURES: dict[str, tuple[tuple[str, str], ...]] = {
         ("Click, Enter", "Look into that step"),
         ("Escape", "Show all plots"),
     ),
-    "On a map": (
-        ("Click, Enter on a cell", "Open that cell as a run"),
-        ("Drag the cross", "Set its two knobs"),
-    ),
+    "On a map": (("Click, Enter on a cell", "Open that cell as a run"), ("Drag the cross", "Set its two knobs")),
     "On a run or branch": tuple(LIST_KEYS.values()),
 }

@@ -14,10 +14,7 @@ def groups():
 if plan.two_rates:
     players = [
         {"params": model.generator.parameters()},
-        {
-            "params": model.discriminator.parameters(),
-            "lr": knobs.optimizer_lr * knobs.optimizer_discriminator_factor,
-        },
+        {"params": model.discriminator.parameters(), "lr": knobs.optimizer_lr * knobs.optimizer_discriminator_factor},
     ]
 if plan.mup:
     weights = [

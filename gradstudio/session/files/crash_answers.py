@@ -14,14 +14,7 @@ from gradstudio.core import python_process
 from gradstudio.core.strict_json import Number
 from gradstudio.core.text import first_line, join_with_and, number, percent, plural, shorten
 from gradstudio.session.files import crash_file
-from gradstudio.session.files.crash_file import (
-    CrashFile,
-    CrashFileError,
-    Name,
-    RecordedBirth,
-    StoredTensor,
-    StrictPart,
-)
+from gradstudio.session.files.crash_file import CrashFile, CrashFileError, Name, RecordedBirth, StoredTensor, StrictPart
 
 _MAIN = "from gradstudio.cli import main; main()"
 MOST_RANKS = 1024  # whose files are looked for
@@ -149,10 +142,7 @@ def contents(crash: CrashFile) -> list[tuple[str, str]]:
         ("optimizer", ", ".join(f"{each.kind}, {sum(map(len, each.groups))} weights" for each in structure.optimizers)),
         ("steps", ", ".join(f"{step.number:,}" for step in structure.steps) or "none can be made again"),
         ("batches", f"{plural(len(batch), 'tensor', 'tensors')}, {size([crash.tensors[name] for name in batch])}"),
-        (
-            "calls",
-            f"{sum(map(len, programs)):,} in {plural(len(programs), 'pass', 'passes')}, all of torch",
-        ),
+        ("calls", f"{sum(map(len, programs)):,} in {plural(len(programs), 'pass', 'passes')}, all of torch"),
         ("born", structure.born.words if structure.born else f"not made again: {structure.unknown}"),
     ]
 

@@ -12,12 +12,7 @@ import sys
 from collections.abc import Callable
 
 import gradstudio
-from gradstudio.core import (
-    extras,
-    python_process,
-    recording_switch,
-    system_libraries,
-)
+from gradstudio.core import extras, python_process, recording_switch, system_libraries
 from gradstudio.core.system_libraries import FOR_A_WINDOW
 from gradstudio.session.machine import own_files
 from gradstudio.session.machine.check import Check

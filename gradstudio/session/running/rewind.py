@@ -49,12 +49,7 @@ class Rewinder:
                 raise
             return  # there is one fewer to rewind to
         snapshot = KeptSnapshot(
-            self._run.owner(trainer.step),
-            trainer.step,
-            state,
-            diagnosis.copy(),
-            dict(findings),
-            seconds,
+            self._run.owner(trainer.step), trainer.step, state, diagnosis.copy(), dict(findings), seconds
         )
         self._snapshots.add(snapshot, time.perf_counter() - started, self._run.ancestors)
 

@@ -126,11 +126,7 @@ def _over(run: Run) -> State | None:
     if run.status == "stopped":
         return State("dim", f"Stopped after {plural(count, 'step', 'steps')}", progress(run))
     if run.status == "interrupted":
-        return State(
-            "warning",
-            f"Interrupted at step {count:,}",
-            f"{names.CUT_OFF.capitalize()}. {progress(run)}",
-        )
+        return State("warning", f"Interrupted at step {count:,}", f"{names.CUT_OFF.capitalize()}. {progress(run)}")
     if run.status != "finished":
         return None
     said = measure(run.experiment).headline.format(percent(run.accuracy)).replace(" %", "\u00a0%")

@@ -231,11 +231,7 @@ def _change_marks(axes: Axes, trace: Trace, colours: Colours) -> None:
             groups[-1].append((index, step))
         else:
             groups.append([(index, step)])
-    plate = {
-        "facecolor": colours["plot"],
-        "edgecolor": "none",
-        "pad": 0.8,
-    }  # marks of NaN may overlap the numbers
+    plate = {"facecolor": colours["plot"], "edgecolor": "none", "pad": 0.8}  # marks of NaN may overlap the numbers
     for group in groups:
         first, last, step = group[0][0], group[-1][0], group[0][1]
         for place in sorted({step for _, step in group})[:20]:

@@ -14,18 +14,7 @@ from gradstudio.core.task_measures import has_test_set, measure
 from gradstudio.core.text import number, percent, plural
 from gradstudio.session.files.report import figure_data, layers_figure
 from gradstudio.session.files.report import figures as plots
-from gradstudio.session.files.report.blocks import (
-    Block,
-    Card,
-    Document,
-    Plot,
-    Prose,
-    Section,
-    Table,
-    Tile,
-    Tiles,
-    Tone,
-)
+from gradstudio.session.files.report.blocks import Block, Card, Document, Plot, Prose, Section, Table, Tile, Tiles, Tone
 from gradstudio.session.files.report.journey_section import Fixes, journey
 from gradstudio.session.files.report.memory_section import memory
 from gradstudio.session.files.report.ranks_section import ranks
@@ -88,7 +77,7 @@ def curves(run: Run) -> Section | None:
     if not len(trace):
         return None
     blocks: list[Block] = [
-        Plot("loss", "Loss", "mean over the step's batch, before the update; log", 1.75, plots.loss, trace),
+        Plot("loss", "Loss", "mean over the step's batch, before the update; log", 1.75, plots.loss, trace)
     ]
     if len(trace.measurements("grad_norm")[0]):
         note = "of the true gradient: unscaled; log"
