@@ -3,9 +3,12 @@ imported what they need."""
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Sequence
 from multiprocessing.context import BaseContext
 from pathlib import Path
@@ -72,3 +75,16 @@ def start() -> None:
                 forkserver.ensure_running()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def end_with_parent() -> None:
+    """Leave Ctrl+C to the process that started this one, and end as soon as it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_wait_for_parent, name="parent watch", daemon=True).start()
+
+
+def _wait_for_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

@@ -164,3 +164,12 @@ def shown(qapp: object, qtbot: QtBot) -> tuple[PlotStack, Simulator]:
     stack.resize(900, 700)
     stack.show()
     return stack, Simulator(Preset(id="p", title="P", experiment=Experiment()))
+
+
+@pytest.fixture
+def trained(qtbot: QtBot, window: Window) -> Window:
+    """The window after its run."""
+    window.controls.run_or_pause()
+    qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
+    window.refresh(whole=True)
+    return window

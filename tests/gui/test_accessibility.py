@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PySide6.QtCore import QCoreApplication, QEvent, QPoint, Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractButton, QApplication, QComboBox, QLabel, QMenu, QMenuBar, QScrollBar, QWidget
@@ -56,14 +57,7 @@ def faults(root: QWidget) -> set[str]:
     return found
 
 
-def trained(qtbot: QtBot, window: Window) -> None:
-    window.controls.run_or_pause()
-    qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
-    window.refresh(whole=True)
-
-
-def test_whatever_has_the_focus_says_what_it_is(qtbot: QtBot, window: Window) -> None:
-    trained(qtbot, window)
+def test_whatever_has_the_focus_says_what_it_is(qtbot: QtBot, window: Window, trained: Window) -> None:
     found: set[str] = set()
     for command in ("directions", "layer"):
         window.commands.commands[command].call()
@@ -153,11 +147,13 @@ def test_a_curve_is_told_in_its_own_figures() -> None:
     assert ColumnSummaries().words(history, ("loss",), 3).endswith("smallest -1 at step 2, largest 1 at step 0.")
 
 
-def test_tab_goes_round_and_each_plot_tells_its_figures(qtbot: QtBot, window: Window) -> None:
+def test_tab_goes_round_and_each_plot_tells_its_figures(
+    qtbot: QtBot, window: Window, request: pytest.FixtureRequest
+) -> None:
     plot = window.plots.gradient_norm
     plot.update_accessible_text()
     assert "Nothing was measured" in plot.widget.accessibleDescription()
-    trained(qtbot, window)
+    request.getfixturevalue("trained")
     told, norms = plot.widget.accessibleDescription(), window.simulator.run.history.column("grad_norm")
     assert told.startswith("gradient norm ") and f"largest {norms.max():.3g} at step {norms.argmax()}" in told
     plot.widget.setAccessibleDescription("")

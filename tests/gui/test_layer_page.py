@@ -25,15 +25,6 @@ from gradstudio.gui.window import Window
 pytestmark = pytest.mark.shares_window
 
 
-@pytest.fixture
-def trained(qtbot: QtBot, window: Window) -> Window:
-    window.controls.run_or_pause()
-    qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
-    window.refresh(whole=True)
-
-    return window
-
-
 def click(window: Window, step: float, row: float) -> None:
     """Click a place of the heatmap with the mouse."""
     plot = window.plots.layers

@@ -29,14 +29,6 @@ pytestmark = pytest.mark.shares_window
 PLOTS = ("loss", "gradient_norm", "layers", "scale_and_rate", "timeline")
 
 
-@pytest.fixture
-def trained(qtbot: QtBot, window: Window) -> Window:
-    window.controls.run_or_pause()
-    qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
-    window.refresh()
-    return window
-
-
 def action(window: Window, plot: StepPlot, text: str) -> QAction:
     menu = QMenu(window)
     plot_menu.fill(window.context, window.plots.overlays, plot, menu)

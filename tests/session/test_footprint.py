@@ -115,7 +115,9 @@ def test_a_run_over_its_budget_is_refused_with_what_fits() -> None:
     assert "of run.memory_budget = 2 MB taken; a step takes 2." in run.message and len(run.message) <= LONGEST_LINE
     assert "what fits: batch " in run.message and ", same gradient" in run.message
     footprint, cures = ASKED.of(experiment) or (None, ())
-    assert footprint is not None and texts.size(footprint.peak) in report.html(run).partition("<h2>Memory")[2]
+    assert (
+        footprint is not None and texts.size(footprint.peak) in report.content(run, "html").partition("<h2>Memory")[2]
+    )
     cure = next(cure for cure in cures if cure.fits)
     healed = Run(run.preset, experiment.with_values(cure.changes))
     Worker(healed).run()

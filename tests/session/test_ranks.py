@@ -331,7 +331,7 @@ def test_the_rank_that_brought_a_nan_names_its_operation(
     assert ("Ranks 0 and 1 each had one in that step." in sentence(found)) == (len(ranks) > 1)
     summary = summarize(run)
     assert (summary["provenance"]["rank"], summary["provenance"]["ranks"]) == (rank, list(ranks))
-    assert html.escape(sentence(found)) in report.html(run)
+    assert html.escape(sentence(found)) in report.content(run, "html")
     named = [each["evidence"] for each in summary["findings"] if each["rule"] == "nan_on_a_rank"]
     assert [text.partition(" On rank 1 it ")[2] for text in named] == (
         [f"came with the data: {found.cause}."] if phase == "data" else []
@@ -378,7 +378,7 @@ def test_a_run_on_ranks_is_kept_as_any_other_and_not_gone_on_with(tmp_path: Path
     assert told is not None and isinstance(told.blocks[0], Prose) and isinstance(told.blocks[1], Table)
     assert told.blocks[0].text.startswith(f"2 processes trained together. All-reduces a step: 1, of {4 * ENTRIES:,} ")
     assert [row[0] for row in told.blocks[1].rows] == ["rank 0", "rank 1"]
-    assert "Ranks × steps" in report.html(run)
+    assert "Ranks × steps" in report.content(run, "html")
     head = (tmp_path / "metrics.csv").read_text().splitlines()[0]
     assert head.endswith(
         ",rank_drift,loss_spread,attention_logit,attention_entropy,time_gradient,policy_ratio,policy_kl,policy_entropy,policy_reward"

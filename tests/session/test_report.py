@@ -165,12 +165,12 @@ def healthy() -> Run:
 
 @pytest.fixture(scope="module")
 def diverged_page(diverged: Run) -> str:
-    return report.html(diverged)
+    return report.content(diverged, "html")
 
 
 @pytest.fixture(scope="module")
 def healthy_page(healthy: Run) -> str:
-    return report.html(healthy)
+    return report.content(healthy, "html")
 
 
 @pytest.fixture(scope="module")
@@ -239,7 +239,7 @@ def test_colours_follow_the_reader_and_none_is_left_fixed(healthy_page: str) -> 
 def test_a_hostile_name_stays_a_name(title: str) -> None:
     run = made([2.0, 1.0, math.nan], title=title, name=title, summary=title, platform=title)
     RunWriter(run).note("finding", title)
-    text = report.html(run)
+    text = report.content(run, "html")
     page = Page(text)
     assert "script" not in page.tags
     assert not {"img"} & set(page.tags)
@@ -278,7 +278,7 @@ def measured(name: str) -> Run:
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_whatever_was_measured_a_page_comes_of_it(name: str) -> None:
-    page = Page(report.html(measured(name)))
+    page = Page(report.content(measured(name), "html"))
     for value, word in ((math.nan, "NaN"), (math.inf, "Inf")):
         if value in LOSSES[name] or (value != value and any(loss != loss for loss in LOSSES[name])):
             assert word in page.text
@@ -302,14 +302,14 @@ def test_whatever_was_measured_and_whatever_it_is_called_is_set_on_pages() -> No
 def test_a_run_that_failed_says_why() -> None:
     run = made([])
     RunWriter(run).end("failed", "Out of memory: halve problem.batch_size.", None)
-    assert "Out of memory: halve problem.batch_size." in Page(report.html(run)).text
+    assert "Out of memory: halve problem.batch_size." in Page(report.content(run, "html")).text
 
 
 def test_a_long_run_stays_small() -> None:
     noise = np.exp(np.random.default_rng(1).normal(size=5000))
     run = made(noise.tolist(), layers=42, name="blocks.attention.projection.weight")
-    assert len(report.html(run)) < 2_000_000
-    assert len(report.pdf(run)) < 2_000_000
+    assert len(report.content(run, "html")) < 2_000_000
+    assert len(report.content(run, "pdf")) < 2_000_000
 
 
 def test_a_reduced_curve_keeps_peaks_gaps_and_ends() -> None:
@@ -333,7 +333,7 @@ def test_a_reduced_map_keeps_what_is_not_finite_and_the_largest() -> None:
 
 def test_the_map_shows_a_cell_that_is_not_finite_in_a_colour_of_its_own() -> None:
     image = pytest.importorskip("PIL.Image")
-    text = report.html(made([1.0, math.nan, 1.0, 0.0] * 5))
+    text = report.content(made([1.0, math.nan, 1.0, 0.0] * 5), "html")
     figure = text[text.index('id="plot-layers"') :]
     picture = re.search(r"data:image/png;base64,\s*([A-Za-z0-9+/=\s]+)", figure)
     assert picture
@@ -439,13 +439,13 @@ def test_many_alike_events_are_counted_only_as_far_as_they_are_kept(monkeypatch:
 
 
 def test_a_run_whose_program_was_killed_says_so() -> None:
-    page = Page(report.html(interrupted())).text
+    page = Page(report.content(interrupted(), "html")).text
     assert "interrupted after 2 of 1,000 steps" in page
     assert "The program ended while it trained" in page
 
 
 def test_a_note_stands_in_the_report_as_text(healthy: Run) -> None:
-    page_text = report.html(healthy, NOTE)
+    page_text = report.content(healthy, "html", NOTE)
     page = Page(page_text)
     assert "Note" in page.words and not {"script", "img"} & set(page.tags)
     assert not set("\x00\x07\x1b\u202e") & set(page_text)
@@ -457,7 +457,7 @@ def test_what_the_test_set_tells_is_drawn_where_it_was_measured() -> None:
     from gradstudio.session.files.report import figures
 
     run = made([1.0] * 6)
-    assert "Test accuracy" not in report.html(run)
+    assert "Test accuracy" not in report.content(run, "html")
     tested = {0: (0.1, 1.0), 2: (math.nan, 0.8), 4: (0.7, -0.5)}
     run = made([])
     row = Row(0, *[1.0] * 12, layers=np.ones((len(LAYER_METRICS), 3), np.float32))
@@ -472,7 +472,7 @@ def test_what_the_test_set_tells_is_drawn_where_it_was_measured() -> None:
     np.testing.assert_array_equal(drawn["cosine at the head"].get_xydata(), [[0, 1], [2, 0.8], [4, -0.5]])
     assert drawn["of clipping"].get_ydata().tolist() == [0.5] * 10 and "of the update" not in drawn
     assert drawn["NaN"].get_xdata().tolist() == [2] and axes.get_ylim()[0] < -0.5
-    assert "Test accuracy, directions" in Page(report.html(run)).text
+    assert "Test accuracy, directions" in Page(report.content(run, "html")).text
 
 
 def test_no_title_stands_alone_at_the_foot_of_a_page(healthy: Run) -> None:
@@ -490,7 +490,7 @@ def test_a_long_run_is_never_held_whole() -> None:
     for start in range(0, count, BLOCK):
         rows = min(BLOCK, count - start)
         run.history.extend(np.ones((rows, columns)), np.ones((len(LAYER_METRICS), rows, layers), np.float32))
-    report.html(made([1.0]))  # what is loaded once does not count
+    report.content(made([1.0]), "html")  # what is loaded once does not count
     tracemalloc.start()
     taken = figure_data.take(run)
     assert taken.layer_norms.shape == (layers, figure_data.CELLS)

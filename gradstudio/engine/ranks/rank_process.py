@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import multiprocessing
 import os
 import signal
 import sys
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from gradstudio.core import process_server
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.rank_placement import Placement
@@ -138,11 +138,10 @@ def _be_silent() -> None:
 
 def _end_with_the_others() -> None:
     """Leave Ctrl+C to the requesting process, and end as soon as it ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    process_server.end_with_parent()
     _release_server()
     if sys.platform == "linux":  # of the server that started this process, which ends with the requesting one
         ctypes.CDLL(None).prctl(_PARENT_DIES, signal.SIGKILL)
-    threading.Thread(target=_end_with_parent, name="parent watch", daemon=True).start()
 
 
 def _release_server() -> None:
@@ -157,10 +156,3 @@ def _release_server() -> None:
         if (pipe := server._forkserver_alive_fd) is not None:
             os.close(pipe)
             server._forkserver_alive_fd = None
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)

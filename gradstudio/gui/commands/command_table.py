@@ -6,6 +6,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from PySide6.QtWidgets import QWidget
+
+from gradstudio import __version__
+from gradstudio.core.text import strong
 from gradstudio.gui import palette_choices
 from gradstudio.gui.commands import file_commands as file
 from gradstudio.gui.commands import run_commands as run
@@ -14,13 +18,14 @@ from gradstudio.gui.commands.command import Command, Dynamic, Menus, StandardKey
 from gradstudio.gui.knobs import preset_menu
 from gradstudio.gui.knobs.knob_panel import KnobPanel
 from gradstudio.gui.services.context import Context
-from gradstudio.gui.shell import help_dialogs, tour
+from gradstudio.gui.shell import tour
 from gradstudio.gui.shell.device_menu import DeviceMenu
 from gradstudio.gui.shell.gestures import GESTURES
 from gradstudio.gui.shell.keys_dialog import KeysDialog
 from gradstudio.gui.shell.projector_view import ProjectorView
 from gradstudio.gui.shell.speed_slider import SpeedSlider
 from gradstudio.gui.shell.window_columns import Columns
+from gradstudio.gui.widgets import popups
 from gradstudio.session.machine.device_search import Machine
 
 if TYPE_CHECKING:
@@ -90,7 +95,7 @@ def _help(
                 lambda: palette_choices.open_palette(context, rows.values(), knobs, show_plots), "Ctrl+K",
                 "Searches all commands, knobs, presets, runs and gestures, and carries out the one you choose"),
         Command("list_keys", "List keys and gestures", show_keys, StandardKey.HelpContents),
-        Command("about", "About GradStudio", partial(help_dialogs.show_about, context.parent)),
+        Command("about", "About GradStudio", partial(_show_about, context.parent)),
     )  # fmt: skip
 
 
@@ -103,3 +108,14 @@ def _keys(menus: Menus) -> dict[str, list[tuple[str, str]]]:
         seen.update(each.id for each in commands)
         told[title.replace("&", "")] = [(each.key_names, each.label) for each in commands]
     return told
+
+
+def _show_about(parent: QWidget) -> None:
+    text = (
+        f"<p style='font-size: large'>{strong(f'GradStudio {__version__}')}</p>"
+        "<p>A flight simulator for training stability. It trains a real PyTorch model in front of you, lets you break "
+        "the training on purpose, and shows why it broke.</p>"
+        "<p>Handwritten digits: UCI Optical Recognition of Handwritten Digits, E. Alpaydin and C. Kaynak, CC BY 4.0. "
+        "Font: Inter, SIL Open Font License 1.1.</p>"
+    )
+    popups.message_box(parent, "About GradStudio", text).open()

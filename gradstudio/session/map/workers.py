@@ -6,10 +6,7 @@ trained again, one at a time, in a new pool; the one that breaks it alone, twice
 from __future__ import annotations
 
 import math
-import multiprocessing
 import os
-import signal
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -119,17 +116,9 @@ def _begin(stop: Any, yielding: bool, agreed: frozenset[str]) -> None:
     global _stop
     _stop = stop
     trust.agree_here(*agreed)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    process_server.end_with_parent()
     if yielding and hasattr(os, "nice"):
         os.nice(NICE)
-    threading.Thread(target=_end_with_parent, name="parent watch", daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 def work(order: Order) -> CellResult | None:

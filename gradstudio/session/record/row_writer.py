@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
+from gradstudio.core import plugins
 from gradstudio.core.columns import COLUMNS
 from gradstudio.core.diagnosis.finding import RANK, Finding
 from gradstudio.core.events import Event, Kind
 from gradstudio.core.history import History
 from gradstudio.core.knobs import Value
 from gradstudio.core.loop_calls import in_words
-from gradstudio.core.row import ALIKE, Row
+from gradstudio.core.row import ALIKE, Logged, Row
 from gradstudio.session.record import row_news
-from gradstudio.session.record.added_columns import with_columns
 from gradstudio.session.record.run import MOST_ALIKE, JoinedBatch, Run
 
 _SECONDS = list(COLUMNS).index("step_seconds")
@@ -52,7 +53,7 @@ class RowWriter:
     def append(self, row: Row) -> None:
         """Add the row of a step, and leave its news for the next look."""
         run = self.run
-        row = with_columns(row, len(run.history), self.gauges.pop(row.step, ()))
+        row = _with_columns(row, len(run.history), self.gauges.pop(row.step, ()))
         run.history.append(row)  # first: a reader of an event must find its row
         self._values["seconds"] += row.step_seconds
         told = row.skipped == 1 or run.history.broken or row.joined_difference is not None or row.joined_problem
@@ -133,3 +134,14 @@ class RowWriter:
             self.note("compared", row_news.comparison(row.joined_difference), step)
         if row.skipped == 1:
             self.note("step_skipped", row_news.skipped(row, in_script=self.run.watched is not None), step)
+
+
+def _with_columns(row: Row, place: int, gauges: tuple[tuple[str, float], ...] = ()) -> Row:
+    """Return the run's row at this position with the columns of plug-ins, and these gauges of theirs."""
+    columns = list(gauges)
+    for name in plugins.names("columns"):
+        value = plugins.attempt("columns", name, lambda name=name: float(plugins.get("columns", name)(row)))
+        if value is not None:
+            columns.append((name, value))
+    logged = tuple(Logged(place, name, value) for name, value in columns)
+    return replace(row, logged=(*row.logged, *logged)) if logged else row

@@ -94,7 +94,7 @@ def test_a_run_that_is_read_has_all_that_a_trained_one_has(path: Path, tmp_path:
             ranks_npz(each, file)
     with np.load(tmp_path / "True.npz") as one, np.load(tmp_path / "False.npz") as other:
         assert sorted(one) == sorted(other) and all(one[name].tobytes() == other[name].tobytes() for name in one)
-    assert "Ranks × steps" in report.html(found)
+    assert "Ranks × steps" in report.content(found, "html")
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_a_library_of_version_5_opens_and_its_runs_have_no_rows_of_ranks(path: P
     sql(path, "DROP TABLE rank_rows", "DELETE FROM checksums WHERE part = 'rank_rows'", "PRAGMA user_version = 5")
     found = read(path)
     assert (len(found.history), len(found.history.ranks)) == (20, 0) and not has_ranks(found)
-    assert "was not kept with this run" in report.html(found)
+    assert "was not kept with this run" in report.content(found, "html")
     written(path, made(9, "later"))
     assert len(read(path, "later").history.ranks) == 9
 

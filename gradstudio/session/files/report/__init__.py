@@ -20,23 +20,15 @@ if TYPE_CHECKING:
     from gradstudio.session.files.report.worksheet_report import HandedIn
 
 
-def html(run: Run, note: str = "") -> str:
-    """Return the report as one HTML page that loads nothing from outside. `note` is the user's note on the run."""
-    return _html(_of_run(run, note))
-
-
-def pdf(run: Run, note: str = "") -> bytes:
-    """Return the report on A4 pages, as vector graphics with selectable text."""
-    return _pdf(_of_run(run, note))
-
-
 def content(
     run: Run, suffix: str, note: str = "", more: Sequence[Section] = (), line: Sequence[Run] = (),
     fixes: Fixes = MappingProxyType({}),
 ) -> str | bytes:  # fmt: skip
     """Return the report in this format, with `more` sections after the curves, and for a branch with its journey: the
     runs of its `line`, the oldest first, and the `fixes` that were tried. ValueError for an unknown format."""
-    return _format(suffix)(_of_run(run, note, more, line, fixes))
+    from gradstudio.session.files.report.sections import document
+
+    return _format(suffix)(document(run, note, more, line, fixes))
 
 
 def comparison(runs: Sequence[Run], suffix: str) -> str | bytes:
@@ -67,14 +59,6 @@ def grade_table(handed: Sequence[HandedIn], exercises: Mapping[str, Assignment],
     from gradstudio.session.files.report.worksheet_report import class_document
 
     return _format(suffix)(class_document(handed, exercises))
-
-
-def _of_run(
-    run: Run, note: str, more: Sequence[Section] = (), line: Sequence[Run] = (), fixes: Fixes = MappingProxyType({})
-) -> Document:
-    from gradstudio.session.files.report.sections import document
-
-    return document(run, note, more, line, fixes)
 
 
 def _html(document: Document) -> str:
