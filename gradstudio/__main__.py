@@ -14,13 +14,13 @@ if __name__ == "__main__" and not sys.flags.safe_path:
 import contextlib
 from typing import NoReturn
 
-from gradstudio.session.running import closed_streams, interrupts
+from gradstudio.session.running import interrupts
 
 
 def main() -> NoReturn:
     """Run the program. Once a signal was heard, a thread may still be in torch: then Python's own way out would free
     what that uses. After a studio file it would wait for the file's threads, and run what it has left for the end."""
-    closed_streams.open_closed()
+    _open_closed_streams()
     code = interrupts.EXIT_CODE
     with interrupts.listening() as signals:
         try:
@@ -40,6 +40,18 @@ def main() -> NoReturn:
                     child.kill()  # one that was forked off hears signals as this program does
             os._exit(code if isinstance(code, int) else int(signals.interrupted or code is not None))
     sys.exit(code)
+
+
+def _open_closed_streams() -> None:
+    """Open standard streams that were closed before the program started, as under some daemons, on the null device. The
+    next opened files would take their descriptors: output of a library would go into the run library."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # which takes the lowest free descriptor
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
 
 
 if __name__ == "__main__":

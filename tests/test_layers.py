@@ -104,6 +104,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("shell", "commands", "palette_choices"),
         ("late_imports",),
         ("drawn_window",),
+        ("opening_window",),
         ("window",),
         ("app",),
     ),

@@ -12,7 +12,7 @@ from torch import Tensor
 from gradstudio.core.knobs import KnobError
 from gradstudio.engine import notices
 from gradstudio.engine.models import MODELS
-from gradstudio.engine.passes import forward_backward, operation_calls, recording
+from gradstudio.engine.passes import forward_backward, operation_calls
 from gradstudio.engine.passes.operation_calls import Unrecordable, tensors_in
 from gradstudio.engine.passes.recording import Recording
 from gradstudio.engine.step.losses import NAIVE
@@ -237,7 +237,7 @@ def test_a_fault_of_recording_is_no_fault_of_the_run(build, monkeypatch):
 
     broke, plain = build(), build()
     monkeypatch.setattr(plain.passes, "_record", lambda *_: None)
-    monkeypatch.setattr(recording._Places, "move", broken)
+    monkeypatch.setattr(tensor_places.TensorPlaces, "move", broken)
     notices.take()
     for one, other in islice(zip(broke.steps(), plain.steps(), strict=False), STEPS):
         assert figures(one) == figures(other)

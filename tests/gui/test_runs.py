@@ -27,7 +27,7 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import Preset
 from gradstudio.gui.diagnosis.findings_panel import Card
 from gradstudio.gui.drawing.overlay import MOST
-from gradstudio.gui.runs import runs_controller, runs_panel, saved_searches
+from gradstudio.gui.runs import run_search, runs_controller, runs_panel
 from gradstudio.gui.runs.comparison_page import ComparisonPage, ComparisonTable
 from gradstudio.gui.runs.run_list import RunList
 from gradstudio.gui.runs.run_painter import RunPainter, title_with_room
@@ -726,14 +726,14 @@ def test_a_search_is_saved_found_again_and_forgotten(qtbot: QtBot, three: tuple[
     panel.save_search("  the  small ones ")
     panel.search.setText("")
     panel.sort.setCurrentIndex(0)
-    found = saved_searches.load()
+    found = run_search.load_searches()
     assert found == {"the small ones": RunSearch("small", "loss")}
     panel.apply(found["the small ones"])
     assert panel.search.text() == "small" and panel.sort.currentData() == "loss"
     panel._forget("the small ones")
-    assert saved_searches.load() == {}
+    assert run_search.load_searches() == {}
     QSettings().setValue("searches", '{"a": ["x", "no such order", "", ""], "b": 3}')
-    assert saved_searches.load() == {}
+    assert run_search.load_searches() == {}
 
 
 def test_the_change_of_a_branch_is_told_where_there_is_little_room(qapp: QApplication) -> None:

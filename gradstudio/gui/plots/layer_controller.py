@@ -10,8 +10,7 @@ from gradstudio.gui.plots.layer_page import LayerPage
 from gradstudio.gui.plots.plot_stack import PlotStack
 from gradstudio.gui.services.context import Context
 from gradstudio.session.record.run import Run
-from gradstudio.session.running.layer_sampling import LayerSampler
-from gradstudio.session.running.step_sampling import why_not
+from gradstudio.session.running.step_sampling import LayerSampler, why_not
 
 
 class LayerController(QObject):

@@ -10,8 +10,7 @@ from gradstudio.gui.plots.latest_sampler import LatestSampler
 from gradstudio.gui.plots.plot_stack import PlotStack
 from gradstudio.gui.services.context import Context
 from gradstudio.session.record.run import Run
-from gradstudio.session.running.step_sampling import why_not
-from gradstudio.session.running.time_step_sampling import TimeStepSampler
+from gradstudio.session.running.step_sampling import TimeStepSampler, why_not
 
 MOST = 256  # cached samples
 Key = tuple[str, int]  # the oldest run with this step, and the step

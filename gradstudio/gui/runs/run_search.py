@@ -1,12 +1,13 @@
-"""The search of the run list: which runs are listed, and in which order."""
+"""The search of the run list: which runs are listed, in which order, and the searches that the user has saved."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gradstudio.gui.user_settings import SEARCHES
 from gradstudio.session.library.run_entries import Entry
 from gradstudio.session.words import run_texts
 
@@ -16,6 +17,7 @@ SORTS: dict[str, tuple[str, Callable[[Entry], Any]]] = {
     "steps": ("Most steps", lambda entry: (-entry.steps, -entry.started, entry.id)),
     "title": ("Title", lambda entry: (entry.title.casefold(), -entry.started, entry.id)),
 }
+MOST, LONGEST = 30, 60  # searches, and characters of a name
 
 
 @dataclass(frozen=True)
@@ -43,3 +45,18 @@ class RunSearch:
 def _loss(entry: Entry) -> float:
     """Return the loss to sort by: a run without a finite loss comes last."""
     return entry.final_loss if entry.final_loss is not None and math.isfinite(entry.final_loss) else math.inf
+
+
+def load_searches() -> dict[str, RunSearch]:
+    """Return the saved searches. Unreadable entries, left by another version or by the user, are left out."""
+    return {
+        name: RunSearch(*values)
+        for name, values in list(SEARCHES.get().items())[:MOST]
+        if len(values) == 4 and values[1] in SORTS and 0 < len(name) <= LONGEST
+    }
+
+
+def keep_searches(searches: Mapping[str, RunSearch]) -> None:
+    """Store the searches, replacing the former ones."""
+    kept = list(searches.items())[:MOST]
+    SEARCHES.set({name: [each.words, each.sort, each.preset, each.outcome] for name, each in kept})

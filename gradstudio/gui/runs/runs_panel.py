@@ -12,7 +12,7 @@ from PySide6.QtGui import QHideEvent, QKeyEvent, QShowEvent
 from PySide6.QtWidgets import QAbstractItemView, QComboBox, QHBoxLayout, QMenu, QPushButton, QWidget
 
 from gradstudio.core.text import plural
-from gradstudio.gui.runs import saved_searches
+from gradstudio.gui.runs import run_search
 from gradstudio.gui.runs.list_panel import ListPanel
 from gradstudio.gui.runs.notes_editor import NotesEditor
 from gradstudio.gui.runs.run_list import RunList
@@ -146,7 +146,7 @@ class RunsPanel(ListPanel):
 
     def _show_saved(self) -> None:
         """Show the saved searches as a menu under their button."""
-        menu, searches = popups.context_menu(self.saved), saved_searches.load()
+        menu, searches = popups.context_menu(self.saved), run_search.load_searches()
         for name, search in searches.items():
             menu.addAction(name.replace("&", "&&"), partial(self.apply, search))
         if searches:
@@ -164,11 +164,11 @@ class RunsPanel(ListPanel):
 
     def save_search(self, name: str) -> None:
         """Save the current search under a name; an existing one with that name is replaced."""
-        if name := " ".join(name.split())[: saved_searches.LONGEST]:
-            saved_searches.keep({**saved_searches.load(), name: self._query})
+        if name := " ".join(name.split())[: run_search.LONGEST]:
+            run_search.keep_searches({**run_search.load_searches(), name: self._query})
 
     def _forget(self, name: str) -> None:
-        saved_searches.keep({each: search for each, search in saved_searches.load().items() if each != name})
+        run_search.keep_searches({each: search for each, search in run_search.load_searches().items() if each != name})
 
     def _show_state(self) -> None:
         """Show the count, the notes and the possible commands for the chosen runs."""

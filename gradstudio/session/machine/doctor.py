@@ -15,7 +15,7 @@ import gradstudio
 from gradstudio.core import extras, python_process, recording_switch, system_libraries
 from gradstudio.core.system_libraries import FOR_A_WINDOW
 from gradstudio.session.machine import own_files
-from gradstudio.session.machine.check import Check
+from gradstudio.session.machine.doctor_check import Check
 
 _PACKAGES = {
     "torch": "torch",

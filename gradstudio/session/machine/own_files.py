@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gradstudio.core import files, network_disk, plugins, presets
 from gradstudio.core.text import plural
-from gradstudio.session.machine.check import Check
+from gradstudio.session.machine.doctor_check import Check
 
 
 def folder() -> list[Check]:

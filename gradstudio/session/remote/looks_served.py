@@ -17,9 +17,7 @@ from gradstudio.session.remote.run_news import RunSender
 from gradstudio.session.running.cliff_sampling import CliffSampler
 from gradstudio.session.running.fix_trials import Trials
 from gradstudio.session.running.future_run import FutureRun
-from gradstudio.session.running.layer_sampling import LayerSampler
-from gradstudio.session.running.step_sampling import StepSampler
-from gradstudio.session.running.time_step_sampling import TimeStepSampler
+from gradstudio.session.running.step_sampling import LayerSampler, StepSampler, TimeStepSampler
 from gradstudio.worker.worker_process import Said
 
 LOOKS: dict[str, type[StepSampler]] = {"layers": LayerSampler, "cliff": CliffSampler, "time_steps": TimeStepSampler}

@@ -18,8 +18,7 @@ from gradstudio.session.remote.worker_pool import WorkerPool, start_at
 from gradstudio.session.running.backend import Backend, LocalBackend, RunFamily
 from gradstudio.session.running.cliff_sampling import CliffSampler
 from gradstudio.session.running.fix_trials import Trial, Trials
-from gradstudio.session.running.layer_sampling import LayerSampler
-from gradstudio.session.running.time_step_sampling import TimeStepSampler
+from gradstudio.session.running.step_sampling import LayerSampler, TimeStepSampler
 from gradstudio.session.running.worker_commands import Stop
 
 DEFAULT = "process" if sys.platform == "linux" else "thread"  # not tried elsewhere

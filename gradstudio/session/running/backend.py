@@ -12,8 +12,7 @@ from gradstudio.session.record.snapshots import BUDGET, RemoteSnapshots, Snapsho
 from gradstudio.session.running.cliff_sampling import CliffSampler
 from gradstudio.session.running.fix_trials import Trial, Trials
 from gradstudio.session.running.future_run import FutureRun
-from gradstudio.session.running.layer_sampling import LayerSampler
-from gradstudio.session.running.time_step_sampling import TimeStepSampler
+from gradstudio.session.running.step_sampling import LayerSampler, TimeStepSampler
 from gradstudio.session.running.whole_run import train_whole
 from gradstudio.session.running.worker import Worker
 from gradstudio.session.running.worker_commands import Command

@@ -8,6 +8,8 @@ import traceback
 from typing import TYPE_CHECKING
 
 from gradstudio.core import ranks_allowed
+from gradstudio.core.layer_sample import LayerSample
+from gradstudio.core.time_steps import TimeSteps
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import Snapshots
 from gradstudio.session.running.investigation import replay
@@ -98,3 +100,39 @@ class StepSampler(threading.Thread):
         loss = self.looked_at.history.value("loss", self.step)
         if row.loss != loss and row.loss == row.loss and loss == loss:  # NaN equals NaN here
             raise StepDiffers
+
+
+class LayerSampler(StepSampler):
+    """Measures histograms of every layer's weights, gradient and update at one step of a run."""
+
+    def __init__(self, run: Run, snapshots: Snapshots, step: int) -> None:
+        super().__init__(run, snapshots, step)
+        self.sample: LayerSample | None = None
+
+    def measure(self) -> None:
+        from gradstudio.engine.gauges.layer_entries import measure
+
+        trainer = self.trainer_before()
+        if trainer is None:
+            return
+        before = trainer.flat.weights.data.clone()
+        self.check(next(trainer.steps()))
+        self.sample = measure(self.step, trainer.flat, before)
+
+
+class TimeStepSampler(StepSampler):
+    """Measures the gradient along the sequence that a recurrent network reads, at one step of a run."""
+
+    def __init__(self, run: Run, snapshots: Snapshots, step: int) -> None:
+        super().__init__(run, snapshots, step)
+        self.sample: TimeSteps | None = None
+
+    def measure(self) -> None:
+        from gradstudio.engine.probes import unrolled
+
+        trainer = self.trainer_before()
+        if trainer is None:
+            return
+        time_steps = unrolled.measure(trainer)
+        self.check(next(trainer.steps()))
+        self.sample = time_steps
