@@ -12,7 +12,7 @@ from torch import Tensor
 from gradstudio.core.knobs import KnobError
 from gradstudio.engine import notices
 from gradstudio.engine.models import MODELS
-from gradstudio.engine.passes import forward_backward, operation_calls
+from gradstudio.engine.passes import forward_backward, operation_calls, tensor_places
 from gradstudio.engine.passes.operation_calls import Unrecordable, tensors_in
 from gradstudio.engine.passes.recording import Recording
 from gradstudio.engine.step.losses import NAIVE
