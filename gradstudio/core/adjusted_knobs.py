@@ -12,7 +12,8 @@ _WAYS_OUT: tuple[tuple[str, Value], ...] = (
     ("loss.kind", "auto"), ("problem.seq_len", 64), ("model.kind", "gan"), ("model.kind", "policy"),
     ("model.kind", "mlp"), ("problem.task", "ring"), ("problem.task", "pole"), ("problem.task", "digits"),
     ("problem.batch_size", 2), ("model.residual_scaling", "none"), ("model.kind", "transformer"),
-    ("model.parametrization", "standard"), ("optimizer.kind", "adamw"),
+    ("model.parametrization", "standard"), ("optimizer.kind", "adamw"), ("problem.batch_size", 1),
+    ("precision.dtype", "fp32"), ("clipping.kind", "norm"),
 )  # fmt: skip
 
 

@@ -56,6 +56,17 @@ def check(
         _refuse(("problem.batch_size", 1), ("model.norm", "batch"), "at least 2, or model.norm = layer")
 
 
+def check_each_example(batch_size: int, *, scaled: bool, mistaken: bool) -> None:
+    """Raise KnobError for what does not go with clipping.kind = per_example."""
+    each = ("clipping.kind", "per_example")
+    if batch_size != 1:
+        _refuse(("problem.batch_size", batch_size), each, "1, with accumulation.steps examples in a step")
+    if scaled:
+        raise KnobError("precision.dtype = fp16 is not allowed with clipping.kind = per_example; allowed: fp32, bf16")
+    if mistaken:
+        raise KnobError("a mistake of the loop is not allowed with clipping.kind = per_example")
+
+
 def _refuse(wrong: tuple[str, Value], beside: tuple[str, Value], allowed: str) -> None:
     raise KnobError(
         f"{wrong[0]} = {format_value(wrong[1])} is not allowed with {beside[0]} = {format_value(beside[1])}; "

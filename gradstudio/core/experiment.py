@@ -54,7 +54,7 @@ BROUGHT = frozenset(
     }
 )  # fmt: skip
 # Values that require knowledge of the layers of a network, which a studio file does not declare.
-NOT_BESIDE_A_FILE: Mapping[str, tuple[Value, ...]] = {"model.init": ("lsuv",)}
+NOT_BESIDE_A_FILE: Mapping[str, tuple[Value, ...]] = {"model.init": ("lsuv",), "clipping.kind": ("per_example",)}
 
 
 class Experiment(BaseModel):
@@ -106,6 +106,9 @@ class Experiment(BaseModel):
             norm=model.norm, loss=self.loss.kind, residual_scaling=model.residual_scaling,
             optimizer=self.optimizer.kind, parametrization=model.parametrization, samples=problem.samples,
         )  # fmt: skip
+        if self.clipping.kind == "per_example" and self.studio_file is None:
+            scaled = self.applies("precision.scaling") and self.precision.scaling != "none"
+            combinations.check_each_example(problem.batch_size, scaled=scaled, mistaken=self.mistakes != Mistakes())
         ranks_allowed.check(self, with_file=self.studio_file is not None)
         device = self.run.device
         if device not in ("auto", "cpu", "cuda", "mps") and not re.fullmatch("cuda:[0-9]{1,3}", device):

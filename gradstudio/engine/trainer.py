@@ -16,7 +16,7 @@ from gradstudio.core.loop_calls import Loop
 from gradstudio.core.row import Row
 from gradstudio.engine import step_requests
 from gradstudio.engine.gauges.reached_parameters import ReachedParameters
-from gradstudio.engine.step import loss_scale, optimizers, schedules, sharpness_aware, weight_format
+from gradstudio.engine.step import clipping, loss_scale, optimizers, schedules, sharpness_aware, weight_format
 from gradstudio.engine.step.accumulation import UnclippedSum, remaining_micro_batches
 from gradstudio.engine.step.checks import NO_CHECKS, Checks, Requests
 from gradstudio.engine.step.gradients import add_noise, centralize
@@ -105,10 +105,11 @@ class Trainer(TrainerState):
     def _make_passes(self, batches: list[Any], reading: Reading, *, counted: bool) -> UnclippedSum | None:
         """Accumulate the gradients of all micro-batches, times the loss scale. Return their true sum if each of them
         was clipped. `counted`: the losses are those of the step."""
-        mistakes, flat = self.experiment.mistakes, self.flat
+        mistakes, flat, knobs = self.experiment.mistakes, self.flat, self.experiment.clipping
         divisor = 1 if mistakes.unscaled_accumulation or mistakes.divide_each_micro_batch else len(batches)
         shares = None if mistakes.normalize_each_micro_batch else self.subject.shares(batches)
-        unclipped = UnclippedSum(flat) if mistakes.clip_each_micro_batch else None
+        clip = partial(clipping.one_example, flat, knobs, divisor) if knobs.kind == "per_example" else None
+        unclipped = UnclippedSum(flat) if mistakes.clip_each_micro_batch or clip else None
         if not mistakes.never_zero_grad:
             self._zero_grad()
         if mistakes.clip_before_backward:
@@ -126,10 +127,10 @@ class Trainer(TrainerState):
             if counted:
                 reading.on_pass(figures)
             if unclipped:
-                unclipped.put_back()
+                unclipped.put_back(clip)
             if mistakes.divide_each_micro_batch and len(batches) > 1:
                 self._divide([flat.gradients, *([unclipped.sum] if unclipped else [])], len(batches))
-            if unclipped:
+            if mistakes.clip_each_micro_batch:
                 self._clip(reading, measured=False)
         return unclipped
 
@@ -264,6 +265,8 @@ class Trainer(TrainerState):
         if knobs.kind == "none":
             return
         self.observer.call("clip")
+        if knobs.kind == "per_example":
+            return  # it has acted between the passes
         before = self._unclipped_gradients.copy_(self.flat.gradients) if measured else self.flat.gradients
         if reading.clipping[knobs.kind](self.flat, knobs, self.clip_memory) and measured:
             reading.on_clip(before, self.flat.gradients)
@@ -295,5 +298,5 @@ class Trainer(TrainerState):
         whether it overflowed."""
         self._settings_in_force()
         return (
-            self._has_mistakes or self.requests.any or self.passes.watched or loss_scale.kind(self.scaler) == "dynamic"
+            self._reads_at_once or self.requests.any or self.passes.watched or loss_scale.kind(self.scaler) == "dynamic"
         )

@@ -75,7 +75,7 @@ class TrainerState:
         self.moved = False  # whether an update led from there to the weights: not at the start, nor after a rewind
         self.requests = Requests()  # of the next step
         self._known: Experiment | None = None  # the values for which the next two were computed
-        self._settings, self._has_mistakes = settings(experiment), False
+        self._settings, self._reads_at_once = settings(experiment), False
         self.forget_changes()
 
     def check(self, experiment: Experiment) -> None:
@@ -192,7 +192,8 @@ class TrainerState:
         if self._known is not self.experiment:
             self._known = self.experiment
             self._settings = settings(self.experiment)
-            self._has_mistakes = self.experiment.mistakes != Mistakes()
+            each = self.experiment.clipping.kind == "per_example"
+            self._reads_at_once = each or self.experiment.mistakes != Mistakes()
         return self._settings
 
 

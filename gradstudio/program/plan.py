@@ -105,7 +105,8 @@ class Plan:
         early = ever(lambda knobs: knobs.mistakes_clip_before_backward)
         self.keeps_gradients = early and ever(lambda knobs: knobs.clipping_kind in ("value", "agc"))
         # the gradient is needed without the clipping between two micro-batches
-        self.keeps_unclipped = self.measures and self.clips and ever(lambda knobs: knobs.mistakes_clip_each_micro_batch)
+        between = ever(lambda knobs: knobs.mistakes_clip_each_micro_batch or knobs.clipping_kind == "per_example")
+        self.keeps_unclipped = self.measures and self.clips and between
         self.clips_scaled = self.measures and self.clips and ever(lambda knobs: knobs.mistakes_clip_before_unscale)
         before_reduction = self.ranks and self.experiment.distributed.clip_before_all_reduce
         self.measured_before = self.keeps_unclipped or self.clips_scaled or before_reduction

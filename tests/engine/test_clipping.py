@@ -9,12 +9,17 @@ import pytest
 import torch
 from torch.nn import Parameter
 
+from gradstudio.core.experiment import Experiment
+from gradstudio.core.knobs import KnobError
 from gradstudio.core.sections.loop_knobs import Clipping
 from gradstudio.core.sections.task_knobs import Model
 from gradstudio.engine.models import MODELS, named_parameters
 from gradstudio.engine.passes.flat import Flat
 from gradstudio.engine.shape import Shape
 from gradstudio.engine.step.clipping import CLIPPING, module_of
+from gradstudio.engine.trainer import Trainer
+
+PER_EXAMPLE = ("clipping.kind=per_example", "clipping.max_norm=1.5")
 
 SHAPES = [
     ("hidden.0.weight", (4, 3)), ("hidden.0.bias", (4,)), ("hidden.1.weight", (5, 2, 3, 3)),
@@ -121,6 +126,30 @@ def test_adagc_is_that_of_its_paper():
             usual = min(usual, left) if step < 100 else 0.98 * usual + 0.02 * left
         expected.append(left)
     np.testing.assert_allclose(lengths("adagc", norms), expected, rtol=1e-5)
+
+
+def test_per_example_is_the_mean_of_clipped_gradients():
+    """Abadi 2016, algorithm 1, without its noise; and the row has the norm of what nobody clipped."""
+    knobs = ("problem.batch_size=1", "accumulation.steps=6", "run.device=cpu", "model.width=8")
+    plain, clips = (Trainer(Experiment().with_texts([*knobs, *more])) for more in ([], PER_EXAMPLE))
+    examples = plain.next_batches()
+    gradients = [
+        torch.cat([each.flatten() for each in torch.autograd.grad(plain.compute(*example, divisor=1)[0], weights)])
+        for weights in [plain.flat.parameters] for example in examples
+    ]  # fmt: skip
+    lengths = [gradient.norm().item() for gradient in gradients]
+    assert min(lengths) < 1.5 < max(lengths), "some are clipped, and others are not"
+    mean = sum(gradient * min(1, 1.5 / length) for gradient, length in zip(gradients, lengths, strict=True)) / 6
+    row = next(clips.steps())
+    np.testing.assert_allclose(torch.cat([grad.flatten() for grad in clips.flat.grads]), mean, rtol=1e-4, atol=1e-7)
+    assert row.grad_norm == pytest.approx((sum(gradients) / 6).norm().item(), rel=1e-5)
+    assert row.clipped_norm == pytest.approx(mean.norm().item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("other", ["problem.batch_size=2", "precision.dtype=fp16", "mistakes.never_zero_grad=true"])
+def test_per_example_goes_with_single_examples_alone(other):
+    with pytest.raises(KnobError):
+        Experiment().with_texts(["problem.batch_size=1", *PER_EXAMPLE, other])
 
 
 @pytest.mark.parametrize("scale", [1e-12, 0.01, 1.0, 100.0])

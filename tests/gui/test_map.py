@@ -92,7 +92,7 @@ def test_a_map_is_planned_made_read_and_its_cell_opened(qtbot: QtBot, window: Wi
     dialog.up.show_text("model.init_gain=0.03:30:log")
     assert dialog.told.text() == before
     for knob, texts in (
-        ("clipping.kind", "none,norm,value,agc,per_tensor,per_module,per_network,zclip,adagc"),
+        ("clipping.kind", "none,norm,value,agc,per_tensor,per_module,per_network,zclip,adagc,per_example"),
         ("model.residual", "false,true"),
     ):
         dialog.third.setCurrentText(knob)

@@ -199,6 +199,9 @@ clipping.kind=per_tensor clipping.max_norm=0.05 model.kind=lstm problem.task=add
 clipping.kind=per_tensor 3:clipping.kind=agc
 clipping.kind=per_module clipping.max_norm=0.05 model.kind=transformer 3:clipping.kind=per_network
 clipping.kind=per_network clipping.max_norm=0.05 problem.task=ring model.kind=gan
+clipping.kind=per_example clipping.max_norm=0.5 problem.batch_size=1 accumulation.steps=3 gradients.noise_std=0.01
+2:clipping.kind=per_example clipping.max_norm=0.2 problem.batch_size=1 accumulation.steps=3 model.kind=gru 4:accumulation.steps=1
+clipping.kind=per_example clipping.max_norm=0.2 problem.batch_size=1 accumulation.steps=2 optimizer.sam_rho=0.05 precision.dtype=bf16
 clipping.kind=zclip run.steps=40 problem.outlier_every=13 model.width=4
 clipping.kind=zclip clipping.zclip_deviations=0.5 run.steps=32 precision.dtype=fp16 precision.init_scale=1e30 3:clipping.kind=none 5:clipping.kind=zclip 28:clipping.zclip_deviations=1
 clipping.kind=adagc clipping.max_norm=0.5 run.steps=115 model.width=4 problem.outlier_every=37 optimizer.kind=adam 110:clipping.adagc_factor=0.9

@@ -256,7 +256,7 @@ def test_a_mistake_is_explained_while_it_is_switched_on() -> None:
             "applies to kind mlp, rnn, cnn, gan, policy with any norm; or to kind transformer",
         ),
         ("precision.growth_factor", "applies to fp16 with scaling dynamic"),
-        ("clipping.max_norm", "applies to kind norm, per_tensor, per_module, per_network, adagc"),
+        ("clipping.max_norm", "applies to kind norm, per_tensor, per_module, per_network, adagc, per_example"),
         ("loss.eps", "applies to every loss.kind but auto"),
     ],
 )

@@ -15,7 +15,8 @@ BY_NORM = ("norm", "per_tensor", "per_module", "per_network")  # of all gradient
 
 
 def largest(settings: Settings, history: History) -> float:
-    """Return the largest L2 norm of any gradient after this clipping; inf if it depends on the weights."""
+    """Return the largest L2 norm of any gradient after this clipping; inf if it depends on the weights,
+    or if noise may follow, as after per_example."""
     match settings.clipping:
         case "norm":
             return settings.limit

@@ -24,6 +24,7 @@ _SHORTENED = {
     "per_tensor": "Clipping shortened each tensor by itself",
     "per_module": "Clipping shortened each module by itself",
     "per_network": "Clipping shortened each network by itself",
+    "per_example": "Clipping shortened the gradient of each example by itself",
     "adagc": "AdaGC shortened each tensor by itself",
     "agc": "Adaptive clipping shortened the gradient of each unit by itself",
 }

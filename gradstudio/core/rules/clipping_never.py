@@ -15,7 +15,7 @@ from gradstudio.core.text import number
 # What the limit applies to, if not to the whole gradient.
 _LIMITED = {
     "value": "entry of a gradient", "per_tensor": "gradient of a tensor", "per_module": "gradient of a module",
-    "per_network": "gradient of a network", "agc": "gradient of a unit",
+    "per_network": "gradient of a network", "agc": "gradient of a unit", "per_example": "gradient of an example",
 }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from gradstudio.core.text import number
 @dataclass
 class GradientNoise(Looking):
     """Fires if for LOOK_EVERY steps something more than `times` as long as the gradient was added to it before
-    clipping, in a run that does badly or not yet well. The size of the addition follows from three measured numbers:
+    clipping (after it, where single examples are clipped), in a run that does badly or not yet well. The size of the addition follows from three measured numbers:
     the norm of the true gradient, the norm that reached the optimizer, and the share of the norm left by clipping."""
 
     rule = "gradient_noise"
@@ -32,12 +32,16 @@ class GradientNoise(Looking):
             return
         step = len(history) - 1
         norm, passed = history.value("grad_norm", step), float(self._passed_on(history, step, step + 1)[0])
+        after = ""
+        if history.settings and history.settings[-1][1].clipping == "per_example":  # before something is added
+            left, after = history.value("clip_coef", step), " after its examples were clipped"
+            norm, passed = norm * left, passed * left
         added = math.sqrt(passed**2 - norm**2)
         entries = sum(layer.size for layer in history.layers)
         as_long = float(f"{norm / math.sqrt(entries):.1g}")
         self.tell(
             history, "critical" if state.failing else "warning", "Noise covers the gradient",
-            f"At step {step:,} the gradient norm was {number(norm)}, and what was clipped or went to the optimizer had "
+            f"At step {step:,} the gradient norm was {number(norm)}{after}, and what was clipped or went to the optimizer had "
                 f"a norm of {number(passed)}: about {number(added)} was added in between.",
             f"What was added is about {number(added / norm)} times as long as the gradient, so the update follows it "
                 "and not the gradient.",

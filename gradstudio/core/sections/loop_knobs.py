@@ -10,19 +10,22 @@ from gradstudio.core.knobs import Section, knob, of_today
 
 
 class Clipping(Section):
-    kind: Literal["none", "norm", "value", "agc", "per_tensor", "per_module", "per_network", "zclip", "adagc"] = knob(
+    kind: Literal[
+        "none", "norm", "value", "agc", "per_tensor", "per_module", "per_network", "zclip", "adagc", "per_example"
+    ] = knob(
         "none", "How gradients are clipped before the optimizer sees them. norm: scale all of them together, which "
         "keeps their direction. value: cut every entry. agc: limit each unit relative to its weights. per_tensor: "
         "scale each tensor by itself, a layer's weight apart from its bias. per_module: weight and bias together, and "
         "all of an attention. per_network: generator and discriminator of a gan by themselves. zclip: scale down a "
         "norm far above its running mean (Kumar 2025). adagc: keep each tensor near the running mean of its norms "
-        "(Wang 2025).",
+        "(Wang 2025). per_example: each example by itself, before they are averaged, with micro-batches of one "
+        "example; noise_std then adds noise to what is left (DP-SGD, Abadi 2016).",
     )
     max_norm: float = knob(
-        1.0, "Largest gradient norm that reaches the optimizer (per_tensor, per_module, per_network: norm of each of "
-        "these; adagc: of the whole gradient in its first 100 steps). Larger ones are scaled down to it.",
+        1.0, "Largest gradient norm that reaches the optimizer (per_tensor, per_module, per_network, per_example: norm "
+        "of each of these; adagc: of the whole gradient in its first 100 steps). Larger ones are scaled down to it.",
         gt=0, le=1e30, slider=(1e-2, 1e2), logarithmic=True,
-        when={"clipping.kind": ("norm", "per_tensor", "per_module", "per_network", "adagc")},
+        when={"clipping.kind": ("norm", "per_tensor", "per_module", "per_network", "adagc", "per_example")},
     )
     clip_value: float = knob(
         0.5, "Largest absolute value of a gradient entry. Larger ones are cut, which changes the direction of the "

@@ -46,8 +46,8 @@ def mean_loss(losses: Sequence[float]) -> float:
 
 
 class UnclippedSum:
-    """The sum of the micro-batch gradients as it would be if none of them had been clipped. Only its norm is shown.
-    `sum` is a flat tensor, like flat.gradients."""
+    """The sum of the micro-batch gradients as it would be if none of them had been clipped. `sum` is a flat tensor,
+    like flat.gradients."""
 
     def __init__(self, flat: Flat) -> None:
         self._flat = flat
@@ -61,9 +61,11 @@ class UnclippedSum:
         self._held.copy_(self._flat.gradients)
         self._flat.gradients.zero_()
 
-    def put_back(self) -> None:
-        """Add the new gradients to the sum, and to those that were set aside, as backward() itself adds."""
+    def put_back(self, clip: Callable[[], None] | None = None) -> None:
+        """Add the new gradients to the sum, and clipped, if asked to, to those that were set aside."""
         self.sum.add_(self._flat.gradients)
+        if clip is not None:
+            clip()
         self._flat.gradients.add_(self._held)
 
 

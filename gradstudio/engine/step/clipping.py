@@ -21,7 +21,7 @@ DECAY = {"zclip": 0.97, "adagc": 0.98}  # of their running means
 def norm(flat: Flat, knobs: Clipping, memory: Memory) -> bool:
     """Multiply all gradients by max_norm / (their common norm + 1e-6), if that is below 1 (Pascanu 2013). The bits
     are those of torch.nn.utils.clip_grad_norm_: the norm of the tensors' norms, each summed in float32."""
-    coefficient = _coefficient(_common_norm(flat), knobs)
+    coefficient = _coefficient(_common_norm(flat), knobs.max_norm)
     if coefficient.item() == 1:
         return False
     flat.gradients.mul_(coefficient)
@@ -31,16 +31,22 @@ def norm(flat: Flat, knobs: Clipping, memory: Memory) -> bool:
 def norm_on_device(flat: Flat, knobs: Clipping, memory: Memory) -> bool:
     """Clip by norm, with the same bits, without waiting to see the norm: a coefficient of exactly 1 is multiplied too,
     which changes nothing."""
-    flat.gradients.mul_(_coefficient(_common_norm(flat), knobs))
+    flat.gradients.mul_(_coefficient(_common_norm(flat), knobs.max_norm))
     return True
+
+
+def one_example(flat: Flat, knobs: Clipping, examples: int) -> None:
+    """Clip by norm the gradient of one of so many examples, whose loss was divided by their number, so that the mean
+    has clip(g) = g min(1, max_norm / |g|) of each (Abadi 2016, algorithm 1)."""
+    flat.gradients.mul_(_coefficient(_common_norm(flat), knobs.max_norm / examples))
 
 
 def _common_norm(flat: Flat) -> Tensor:
     return torch.linalg.vector_norm(tensor_lists.norms(flat.grads))
 
 
-def _coefficient(norms: Tensor, knobs: Clipping) -> Tensor:
-    return torch.clamp((norms + 1e-6).reciprocal() * knobs.max_norm, max=1.0)  # as torch divides a number by a tensor
+def _coefficient(norms: Tensor, max_norm: float) -> Tensor:
+    return torch.clamp((norms + 1e-6).reciprocal() * max_norm, max=1.0)  # as torch divides a number by a tensor
 
 
 def value(flat: Flat, knobs: Clipping, memory: Memory) -> bool:
@@ -52,7 +58,7 @@ def value(flat: Flat, knobs: Clipping, memory: Memory) -> bool:
 def per_tensor(flat: Flat, knobs: Clipping, memory: Memory) -> bool:
     """Multiply each tensor by max_norm / (its norm + 1e-6), if that is below 1: torch's coefficient, tensor by
     tensor."""
-    tensor_lists.multiply_(flat.grads, _coefficient(tensor_lists.norms(flat.grads), knobs).unbind())
+    tensor_lists.multiply_(flat.grads, _coefficient(tensor_lists.norms(flat.grads), knobs.max_norm).unbind())
     return True
 
 
@@ -81,7 +87,7 @@ def _per_group(flat: Flat, knobs: Clipping, groups: list[str]) -> bool:
         places = [at for at, other in enumerate(groups) if other == group]
         common = torch.linalg.vector_norm(torch.stack([norms[at] for at in places]))
         for at in places:
-            coefficients[at] = _coefficient(common, knobs)
+            coefficients[at] = _coefficient(common, knobs.max_norm)
     tensor_lists.multiply_(flat.grads, coefficients)
     return True
 
@@ -126,7 +132,7 @@ def adagc(flat: Flat, knobs: Clipping, memory: Memory) -> bool:
     warm, usual = known[0] < WARMUP["adagc"], known[1:]
     limits = knobs.adagc_factor * usual
     coefficients = torch.where(norms > limits, limits / norms, 1.0)
-    coefficients = torch.where(warm, _coefficient(torch.linalg.vector_norm(norms), knobs), coefficients)
+    coefficients = torch.where(warm, _coefficient(torch.linalg.vector_norm(norms), knobs.max_norm), coefficients)
     left, kept = norms * coefficients, norms.isfinite().all()
     smallest = torch.where(left > 0, torch.minimum(usual, left), usual)
     usual = torch.where(warm, smallest, DECAY["adagc"] * usual + (1 - DECAY["adagc"]) * left)

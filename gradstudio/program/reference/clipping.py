@@ -57,6 +57,14 @@ def clip_to_usual(factor, max_norm):
         parameter.grad.mul_(coefficient)
 
 
+def clip_example(means, max_norm):
+    """Clip the gradient of one example by itself (Abadi 2016), and add it to those of the others."""
+    nn.utils.clip_grad_norm_(trainable(), max_norm)
+    for parameter, mean in zip(trainable(), means):
+        mean.add_(parameter.grad)
+        parameter.grad.zero_()
+
+
 def unit_norm(tensor):
     """Norm of each row of a weight; of a vector, one norm."""
     rows = tuple(range(1, tensor.ndim)) if tensor.ndim > 1 else None

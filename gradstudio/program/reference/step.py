@@ -80,6 +80,8 @@ with Join([parallel]) if plan.joins else nullcontext():  # a rank without batche
             shares = shares_of(micro_batches)
         if plan.many and not plan.climbs:
             losses = []
+        if knobs.clipping_kind == "per_example":
+            means = [torch.zeros_like(parameter) for parameter in trainable()]
         for index in range(knobs.accumulation_steps):
             if (plan.climbs and plan.many) or plan.shares:
                 next_of_step()
@@ -127,6 +129,8 @@ with Join([parallel]) if plan.joins else nullcontext():  # a rank without batche
                     parameter.grad.div_(knobs.accumulation_steps)
                     if plan.keeps_unclipped:
                         unclipped[parameter].div_(knobs.accumulation_steps)
+            if knobs.clipping_kind == "per_example":
+                clip_example(means, knobs.clipping_max_norm / knobs.accumulation_steps)
             # MISTAKE clip_each_micro_batch: it acts on parts of the sum
             if plan.clips and knobs.mistakes_clip_each_micro_batch:
                 clip()
@@ -139,6 +143,9 @@ with Join([parallel]) if plan.joins else nullcontext():  # a rank without batche
             elif plan.many:
                 losses.append(loss.detach())
         phase("data")
+        if knobs.clipping_kind == "per_example":
+            for parameter, mean in zip(trainable(), means):
+                parameter.grad.copy_(mean)
         if plan.climbs and knobs.optimizer_sam_rho > 0:
             with torch.no_grad():
                 for tensor, value in zip(places, origin):

@@ -43,7 +43,8 @@ class DueMeasurements:
             self._knobs, self._accumulation = knobs, _way_of_accumulating(knobs)
             self._test_every = trainer.test_interval
         requests.test = step % self._test_every == 0
-        requests.accumulation = knobs.accumulation.steps > 1 and self._accumulation != self._checked
+        summed = knobs.accumulation.steps > 1 and knobs.clipping.kind != "per_example"
+        requests.accumulation = summed and self._accumulation != self._checked
 
     def take(self, row: Row) -> None:
         """Record that a row contains the accumulation check. An overflow of the loss scale proves nothing about it."""
