@@ -15,6 +15,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from gradstudio.core.diagnosis.finding import Finding
+from gradstudio.core.diagnosis.script_faults import script_fault
 from gradstudio.core.row import Layer
 from gradstudio.crash import call_values
 from gradstudio.engine.torch_internals import parts
@@ -41,6 +42,7 @@ from gradstudio.watching.steps.watch_options import Options
 INTERVAL = 0.8  # seconds between two writes, so that at most a second is lost
 # Why a loss need not fall.
 PLAYS = "of two optimizers, one throws away what the other's backward pass leaves in its gradients, as in a GAN"
+OF_A_MATRIX = "LinAlgError"  # in the message of a script that ended because a matrix has no factors
 PATIENCE_FOR_RANKS = 2.0  # seconds that a step which is to raise may wait for reports of other ranks
 PATIENCE = 20.0  # seconds that the end of the script may wait for another program that locks the library
 
@@ -284,6 +286,10 @@ class Watcher:
             if watched_run.joined is not None:
                 watched_run.joined.close()
             watched_run.crash.write_due()
+            if status == "failed" and OF_A_MATRIX in message and observer.next_step:
+                step = (observer.next_step - 1) // observer.options.every
+                told = f"{message[:1].upper()}{message[1:].rstrip('.')}."
+                watched_run.find(script_fault("singular_matrix", told, step, step))
             outcome = watched_run.end(status, message)
             if outcome.broken is not None:
                 self._reports.on_last(watched_run, outcome.broken)

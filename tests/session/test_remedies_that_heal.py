@@ -32,6 +32,9 @@ SPOILS: dict[str, Tensor] = {
     **dict.fromkeys(("norm", "linalg_norm", "linalg_vector_norm"), torch.zeros(3)),
     **dict.fromkeys(("acos", "asin", "atanh", "erfinv"), torch.ones(3)),
     "logit": torch.ones(3),
+    "acosh": torch.ones(3),
+    "lgamma": torch.zeros(3),
+    "log1p": -torch.ones(3),
     "linalg_slogdet": torch.zeros(3, 3),
     **dict.fromkeys(("cdist", "cdist_forward", "euclidean_dist"), torch.zeros(3)),
 }

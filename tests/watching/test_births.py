@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 from waiting import PATIENCE
 
 from gradstudio.core.diagnosis import birth_remedies
-from gradstudio.core.diagnosis.birth_remedies import of_birth
+from gradstudio.core.diagnosis.birth_remedies import IN_ONE, of_birth
 from gradstudio.core.diagnosis.overflow_remedies import OF_EXP, OF_HALF
 from gradstudio.core.diagnosis.undefined_operations import undefined_for
 from gradstudio.core.provenance import Provenance
@@ -1182,6 +1182,39 @@ def test_a_pole_is_no_overflow(operation: Callable[[Tensor], Tensor], value: flo
     found = known(model, torch.randn(3, 4).to(dtype))
     assert found.cause == f"it has no finite value for one of what it was given, from {value} to {value}"
     assert "log(" not in (of_birth(found) or ("",))[0]
+
+
+@pytest.mark.parametrize(("form", "loss", "in_one"), [
+    ("prod(x).log()", lambda z: (z.sigmoid() * 1e-30).prod(1).log(), lambda z: (z.sigmoid() * 1e-30).log().sum(1)),
+    ("exp(x).sum().log()", lambda z: (z - 200).exp().sum(1).log(), lambda z: torch.logsumexp(z - 200, 1)),
+    ("exp(x).sum().log()", lambda z: (z.softmax(1) * (z + 200).exp()).sum(1).log(),
+     lambda z: torch.logsumexp(z.log_softmax(1) + z + 200, 1)),
+    ("(1 + exp(x)).log()", lambda z: (1 + (z + 200).exp()).log(), lambda z: functional.softplus(z + 200)),
+    ("softmax(x).log()", lambda z: far(z).softmax(1).log(), lambda z: functional.log_softmax(far(z), 1)),
+    ("sigmoid(x).log()", lambda z: torch.sigmoid(z - 200).log(), lambda z: functional.logsigmoid(z - 200)),
+    ("(1 - sigmoid(x)).log()", lambda z: (1 - torch.sigmoid(z + 200)).log(), lambda z: functional.logsigmoid(-(z + 200))),
+    ("exp(x) / exp(x).sum()", lambda z: (z + 200).exp() / (z + 200).exp().sum(1, keepdim=True), lambda z: (z + 200).softmax(1)),
+    ("mask * softmax(x) / sum", lambda z: share(far(z).softmax(1) * torch.tensor([1.0, 0.0])),
+     lambda z: far(z).masked_fill(torch.tensor([False, True]), -1e9).softmax(1)),
+])  # fmt: skip
+def test_what_is_written_in_several_operations_is_mended_by_the_one_for_it(
+    form: str, loss: Callable[[Tensor], Tensor], in_one: Callable[[Tensor], Tensor]
+) -> None:
+    model, inputs = nn.Linear(4, 2), torch.randn(3, 4)
+    found = known(model, inputs, lambda z: loss(z).sum())
+    assert found.phase == "loss" and found.cause.endswith(f"it is written as `{form}`")
+    assert of_birth(found) == (IN_ONE[f"`{form}`"],)
+    out = model(inputs)
+    (gradient,) = torch.autograd.grad(in_one(out).sum(), out)
+    assert gradient.isfinite().all() and in_one(out).isfinite().all()
+
+
+def far(z: Tensor) -> Tensor:
+    return z + torch.tensor([0.0, 300.0])
+
+
+def share(parts: Tensor) -> Tensor:
+    return parts / parts.sum(1, keepdim=True)
 
 
 def test_a_cosine_that_rounding_took_beyond_1_is_told_by_how_much() -> None:

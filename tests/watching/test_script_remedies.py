@@ -143,6 +143,15 @@ def difference_of_itself(model: nn.Module, optimizer: Any, step: int, mended: bo
     return ((new - old) * 2 * error + error.square()).mean()
 
 
+def one_class(model: nn.Module, optimizer: Any, step: int, mended: bool) -> Tensor:
+    """Of two classes, a model with a single output, which is the only class of a cross entropy."""
+    inputs = x()
+    out, labels = model(inputs), (target(inputs) > 0).squeeze(1)
+    if mended:
+        return functional.binary_cross_entropy_with_logits(out.squeeze(1), labels.float())
+    return functional.cross_entropy(out, torch.zeros(len(out), dtype=torch.long))
+
+
 def rounded(x: Tensor) -> Tensor:
     return x + (x.round() - x).detach()
 
@@ -160,6 +169,7 @@ FAULTS: dict[tuple[str, str], Step] = {
     ("gradient_of_zero", "wider bounds"): ends(lambda z: z.clamp(8, 9), lambda z: z.clamp(-9, 9)),
     ("gradient_of_zero", "(round(x) - x)"): ends(torch.round, rounded),
     ("gradient_of_zero", "softmax"): ends(lambda z: z.softmax(1), lambda z: torch.cat([z, -z], 1).softmax(1)[:, :1]),
+    ("gradient_of_zero", "`F.binary_cross_entropy_with_logits(scores.squeeze(1)"): one_class,
     ("gradient_of_zero", "kaiming_normal_"): two_zeros,
     ("gradient_of_zero", "for one of the two"): adapters,
     ("gradient_of_zero", "`new - old.detach()`"): difference_of_itself,
@@ -177,6 +187,7 @@ ELSEWHERE = {
     "undivided_sum": "test_micro_batches_are_added_up_and_divided",
     "large_inputs": "test_inputs_that_nobody_has_scaled_are_noted",
     "statistics_of_validation": "test_a_validation_in_training_mode_that_changes_batch_norms_is_named",
+    "singular_matrix": "test_a_script_that_ends_at_a_matrix_without_factors_is_told",
     "spoiled_buffer": "test_a_running_mean_that_is_spoiled_is_named",
     "spoiled_state": "test_a_mean_of_squares_at_infinity_is_named_though_all_weights_are_finite",
 }  # fmt: skip
@@ -203,7 +214,7 @@ def told(watch: Watch, step_of: Step, *, mended: bool) -> tuple[dict[str, Findin
             losses.append(loss.item())
     one.close()
     first, last = sum(losses[:5]), sum(losses[-5:])
-    return {found.rule: found for run in runs_of(one) for found in in_order(run)}, last / first
+    return {found.rule: found for run in runs_of(one) for found in in_order(run)}, last / first if first else 1.0
 
 
 @pytest.mark.parametrize(("rule", "line"), FAULTS)

@@ -16,6 +16,7 @@ from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.diagnosis.script_faults import HEARD
 from gradstudio.session.record.ranked_findings import in_order
 from gradstudio.watching import training_watch
+from gradstudio.watching.watcher import outcome_of
 from tests.watching.conftest import runs_of, small_net
 
 TOLD = pytest.mark.wants("autograd.Node._input_metadata")
@@ -44,6 +45,9 @@ THIRDS = torch.full((16, 3), 1 / 3)
 
 def x() -> Tensor:
     return torch.randn(16, 6)
+
+
+SOME = torch.tensor([-1.0, 0.0, 1.0]).repeat(16, 1)  # labels of which one is missing
 
 
 def three(z: Tensor) -> Tensor:
@@ -77,6 +81,10 @@ def frames(z: Tensor, *, blank: int) -> Tensor:
      lambda z: functional.kl_div(three(z).log_softmax(-1), THIRDS, reduction="batchmean"), "probabilities_for_logs", "kl_div"),
     (lambda z: functional.nll_loss(10 + three(z), torch.zeros(16, dtype=torch.long)),
      lambda z: functional.nll_loss(three(z).log_softmax(-1), torch.zeros(16, dtype=torch.long)), "probabilities_for_logs", "above 0"),
+    (lambda z: functional.nll_loss(three(z).log_softmax(0), torch.zeros(16, dtype=torch.long)),
+     lambda z: functional.nll_loss(three(z).log_softmax(1), torch.zeros(16, dtype=torch.long)), "probabilities_for_logs", "dimension 0"),
+    (lambda z: functional.binary_cross_entropy_with_logits(three(z), SOME),
+     lambda z: functional.binary_cross_entropy_with_logits(three(z), SOME, reduction="none")[SOME >= 0].mean(), "targets_beyond", "-1 to 1"),
     (lambda z: functional.huber_loss(z, torch.full((16, 1), 1e5)), lambda z: functional.huber_loss(z, torch.ones(16, 1)),
      "large_targets", "`huber_loss` is given targets"),
     (lambda z: functional.binary_cross_entropy_with_logits(z, torch.full((16, 1), 255.0)),
@@ -304,6 +312,26 @@ def test_a_step_that_looks_ahead_throws_nothing_away(watch: Watch) -> None:
         optimizer.zero_grad()
     one.close()
     assert not [each for each in in_order(runs_of(one)[0]) if each.rule == "loop_order"]
+
+
+def test_a_script_that_ends_at_a_matrix_without_factors_is_told(watch: Watch) -> None:
+    model = small_net()
+    optimizer = SGD(model.parameters(), lr=0.01)
+    one = watch(model, optimizer)
+    matrix = torch.ones(3, 3) - torch.eye(3) * 1e-6  # of three points in one place
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(x()).square().mean().backward()
+        optimizer.step()
+    watcher = training_watch.current()
+    assert watcher is not None
+    with pytest.raises(torch.linalg.LinAlgError) as fault:
+        torch.linalg.cholesky(matrix)
+    watcher.close(*outcome_of(fault.value))
+    found = told(one)["singular_matrix"]
+    assert found.severity == "critical" and found.last_step == 2 and "cholesky" in found.evidence
+    line = found.remedies[0].split("`")[1]
+    assert torch.linalg.cholesky(eval(line, {"matrix": matrix, "torch": torch})).isfinite().all()
 
 
 def test_a_running_mean_that_is_spoiled_is_named(watch: Watch) -> None:

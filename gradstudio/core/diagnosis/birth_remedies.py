@@ -22,6 +22,8 @@ _NORM = "`torch.sqrt((x ** 2).sum() + 1e-8)` in place of `x.norm()`: its derivat
 _DEFINED: dict[str, str] = {
     "logit": "`torch.logit(x, eps=1e-6)` in place of `torch.logit(x)`",
     **dict.fromkeys(("log", "log2", "log10"), _LOG),
+    "log1p": "`torch.log1p(x.clamp_min(-1 + 1e-6))` in place of `torch.log1p(x)`, or `F.softplus(x)` of an output",
+    "lgamma": "`torch.lgamma(x.clamp_min(1e-6))` in place of `torch.lgamma(x)`, or `F.softplus(x)` of an output",
     "div": "`a / (b + 1e-8)` in place of `a / b`, or no division where `b` is 0",
     "reciprocal": "`1 / (x + 1e-8)` in place of `1 / x`",
     "rsqrt": "`torch.rsqrt(x + 1e-8)` in place of `torch.rsqrt(x)`: at 0 it is Inf",
@@ -35,6 +37,7 @@ _DEFINED: dict[str, str] = {
     "linalg_slogdet": "`torch.logdet(x + 1e-3 * torch.eye(len(x)))` in place of `torch.logdet(x)`: the determinant of "
     "a singular matrix is 0, and rounding may leave it below that",
     "acos": "`torch.acos(x.clamp(-1 + 1e-6, 1 - 1e-6))`",
+    "acosh": "`torch.acosh(x.clamp_min(1 + 1e-6))` in place of `torch.acosh(x)`: its derivative at 1 is Inf",
     "asin": "`torch.asin(x.clamp(-1 + 1e-6, 1 - 1e-6))`",
     "atanh": "`torch.atanh(x.clamp(-1 + 1e-6, 1 - 1e-6))`",
     "erfinv": "`torch.erfinv(x.clamp(-1 + 1e-6, 1 - 1e-6))`",
@@ -42,12 +45,38 @@ _DEFINED: dict[str, str] = {
 # The same for operations that are undefined for non-finite values, by a part of their name.
 _ALWAYS = {
     "ctc_loss": "`zero_infinity=True` in `ctc_loss`: a target is longer than what the model gave for it",
-    "nll_loss": "no step for a batch of which every label is `ignore_index`: the mean over none of them is 0 / 0",
+    "weight_norm": "`torch.nn.init.xavier_normal_(layer.weight)` before `weight_norm(layer)`: the direction of weights "
+    "that are all 0 is 0 / 0",
+    "nll_loss": "no step for a batch of which every label is `ignore_index`, or has a class weight of 0: the mean over "
+    "none of them is 0 / 0",
 }
 _OF_A_SOFTMAX = (
     "`assert torch.isfinite(x).any(-1).all()` before the softmax, or a mask that leaves each row one entry: a row of "
     "nothing but -Inf has no softmax",
 )
+# What loss code computes in several operations, and what takes their place in one that neither overflows nor ends at 0.
+WRITTEN_AS = "it is written as"  # phrase in a cause before one of these
+IN_ONE: dict[str, str] = {
+    "`prod(x).log()`": "`x.log().sum(dim)` in place of `x.prod(dim).log()`: a product of many small numbers is 0",
+    "`exp(x).sum().log()`": "`torch.logsumexp(x, dim)` in place of `x.exp().sum(dim).log()`; the logarithm of a factor "
+    "of `x.exp()` is added to `x`",
+    "`(1 + exp(x)).log()`": "`F.softplus(x)` in place of `torch.log(1 + torch.exp(x))`",
+    "`softmax(x).log()`": "`F.log_softmax(x, dim)` in place of `F.softmax(x, dim).log()`",
+    "`sigmoid(x).log()`": "`F.logsigmoid(x)` in place of `torch.sigmoid(x).log()`",
+    "`(1 - sigmoid(x)).log()`": "`F.logsigmoid(-x)` in place of `(1 - torch.sigmoid(x)).log()`",
+    "`exp(x) / exp(x).sum()`": "`F.softmax(x, dim)` in place of `x.exp() / x.exp().sum(dim)`",
+    "`mask * softmax(x) / sum`": "`x.masked_fill(mask == 0, -1e9).softmax(dim)` in place of a softmax that is masked "
+    "and divided by its sum",
+    "`weight.log()`": "`x.exp()` in place of the weight `x`, which begins at its logarithm, and `x` for `x.log()`",
+}
+# For a NaN or Inf that the loss or the model was given: what leaves it out.
+_OF_TARGETS = (
+    "`keep = torch.isfinite(target)`, and the loss of `output[keep]` and `target[keep]` alone: a mask as a factor "
+    "leaves NaN, as NaN times 0 is NaN"
+)
+_OF_FACTORS = "`torch.nan_to_num(x, 0, 0, 0)` on this factor, so that what holds it counts nothing"
+_OF_EXAMPLES = "`keep = torch.isfinite(x).flatten(1).all(1)`, and `x[keep]` with its targets in the pass"
+_COMPARES = ("sub", "rsub", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy_with_logits")
 _OF_THE_DATA = (
     "`assert torch.isfinite(x).all()` on the tensors of every batch, and on what the script or another model makes of "
     "them, to find what holds it",
@@ -128,7 +157,7 @@ def of_birth(
     if TARGET_BELOW_0 in birth.cause:
         return _OF_A_DIVERGENCE
     if birth.was_given:
-        return (*_of_line(birth), *_OF_THE_DATA)
+        return (*_of_line(birth), *_without(birth), *_OF_THE_DATA)
     if _is_softmax_of_inf(birth):
         return _OF_A_SOFTMAX
     if OF_A_MASK in birth.cause:
@@ -149,6 +178,9 @@ def of_birth(
         return _OF_POSITIVE_ROOT
     if _is_of_one_number(birth):
         return _OF_ONE_NUMBER
+    _, _, form = birth.cause.partition(f"{WRITTEN_AS} ")
+    if form:
+        return (IN_ONE[form],)
     born, in_half = birth.chain[0] if birth.chain else None, _is_in_half(birth)
     if lines := _of_operations(birth):
         return tuple(line + _IN_HALF * (in_half and "1e-" in line) for line in lines)
@@ -178,6 +210,8 @@ def of_update(optimizer: str = "optimizer") -> tuple[str, ...]:
 def _has_overflowed(operation: Operation) -> bool:
     """Return whether an operation produced Inf from finite or unknown values that had not already grown too large."""
     inf_alone = operation.given_inf > 0 and not operation.given_nan
+    if _plain(operation.name) == "exp" and inf_alone and operation.is_birth:
+        return True  # it is Inf of 89, and of what is larger likewise
     return inf_alone and (operation.is_birth or not operation.taken_known) and not operation.taken_largest > _OVERFLOWS
 
 
@@ -233,6 +267,14 @@ def _of_operations(birth: Provenance) -> tuple[str, ...]:
     if birth.phase == "backward" and len(several) > 1 and strange:
         lines.insert(0, WHICH)
     return tuple(dict.fromkeys(line for line in lines if line))
+
+
+def _without(birth: Provenance) -> tuple[str, ...]:
+    """Return how to leave out what the loss or the model was given."""
+    operation = _plain(birth.operation)
+    if birth.phase == "data" or birth.operation == "input":
+        return (_OF_EXAMPLES,)
+    return (_OF_TARGETS,) if operation in _COMPARES else (_OF_FACTORS,) if operation == "mul" else ()
 
 
 def _of_line(birth: Provenance) -> tuple[str, ...]:

@@ -21,8 +21,8 @@ from gradstudio.core.provenance import Provenance
 ORDER = (
     "activation_twice", "probabilities_for_logs", "shapes_broadcast", "targets_beyond",
     "label_is_blank", "labels_alike", "evaluation_mode", "outputs_alike",
-    "harmless_loss", "nothing_moves", "schedule_off_beat", "statistics_of_validation", "large_inputs",
-    "large_targets", "saturating_loss", "rounded_updates",
+    "singular_matrix", "harmless_loss", "nothing_moves", "schedule_off_beat", "statistics_of_validation",
+    "large_inputs", "large_targets", "saturating_loss", "rounded_updates",
     "without_optimizer", "frozen_parameters", "undivided_sum",
     "ranks_alike", "uneven_shares", "reduced_too_often", "rank_ran_out", "nan_on_a_rank", "ranks_apart",
     "clip_before_reduction",
@@ -56,7 +56,7 @@ _OF_THE_LOOP = ("accumulation_mismatch", "clip_on_scaled_gradients", "clip_witho
 # Ranks do redundant work, have a slightly wrong gradient, or one of them leaves: nothing else causes this, and it
 # causes no other finding.
 _ALONE = ("ranks_alike", "reduced_too_often", "uneven_shares", "rank_ran_out", "harmless_loss", "spoiled_buffer",
-    "spoiled_state", "statistics_of_validation",
+    "spoiled_state", "singular_matrix", "statistics_of_validation",
 )  # fmt: skip
 # Facts about the loss and the loop that a watch observes: they explain slow learning, but no NaN.
 _OF_THE_SCRIPT = (

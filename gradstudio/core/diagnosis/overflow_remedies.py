@@ -12,6 +12,11 @@ OF_EXP = (
     "`torch.log_softmax(x, dim)` or `torch.logsumexp(x, dim)` where `exp` is a part of a softmax: they subtract the "
     "largest value first",
 )
+_CHAINED = 1e4  # beyond it, what exp is given comes of another one, and so may be what its clamped result is given to
+_OF_CHAIN = (
+    "`(2 * torch.tanh(x / 2)).exp()` in place of `x.exp()`, in each layer: so large an `x` comes of another `exp`, or "
+    "of an outlier"
+)
 _CLAMPED = "`torch.{0}(x.clamp(-50, 50))` in place of `torch.{0}(x)`: from 89.5 on it is Inf in float32"
 _BY_NAME: dict[str, tuple[str, ...]] = {
     "exp": OF_EXP,
@@ -38,4 +43,5 @@ def of_overflow(operation: Operation) -> tuple[str, ...]:
     name = operation_of(operation.name).strip("_")
     if operation.dtype == "float16":
         return _OF_SCORES if re.fullmatch("baddbmm|bmm", name) else OF_HALF
-    return _BY_NAME.get(name, ())
+    chained = (_OF_CHAIN,) * (name == "exp" and operation.taken_largest > _CHAINED)
+    return (*chained, *_BY_NAME.get(name, ()))

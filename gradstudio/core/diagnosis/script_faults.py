@@ -37,7 +37,7 @@ _FAULTS: dict[str, _Fault] = {
         "warning", "Targets beyond 0 to 1",
         "This loss takes the probability of class 1 as its target. For any other number it has no least value: it "
         "falls below 0 without an end, and the scores grow with it.",
-        ("`{}` as the target, so that each lies in 0 to 1",),
+        ("{}",),
     ),
     "label_is_blank": _Fault(
         "warning", "Labels that are the blank of CTC",
@@ -134,6 +134,12 @@ _FAULTS: dict[str, _Fault] = {
         "A schedule counts the calls of its own `step()`, whatever they are, and takes each number that it is given "
         "for what it waits for.",
         ("{}",),
+    ),
+    "singular_matrix": _Fault(
+        "critical", "A matrix that has no factors",
+        "A kernel of repeated points, or a covariance of more features than examples, has eigenvalues of 0, and "
+        "rounding leaves some below it: such a matrix has no Cholesky factor and no inverse.",
+        ("`matrix + 1e-4 * torch.eye(len(matrix))` in place of `matrix`: each eigenvalue is that much larger",),
     ),
     "spoiled_buffer": _Fault(
         "critical", "A buffer of the model is not finite",

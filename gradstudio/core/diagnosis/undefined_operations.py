@@ -7,7 +7,7 @@ import re
 from gradstudio.core.provenance import Provenance
 
 _UNDEFINED = (
-    "log", "div", "sqrt", "pow", "reciprocal", "norm", "cdist", "acos", "asin", "atanh", "erfinv", "slogdet",
+    "log", "div", "sqrt", "pow", "reciprocal", "norm", "cdist", "acos", "asin", "atanh", "erfinv", "slogdet", "gamma",
 )  # fmt: skip
 # Substrings of the names of operations that are defined for every input that does not overflow.
 NOT_UNDEFINED = re.compile("(layer|batch|group|instance|rms)_?norm|log_?softmax|with_?logits")

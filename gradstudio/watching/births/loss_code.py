@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradstudio.core.diagnosis.birth_remedies import CHANGED_BY_A_HOOK
+from gradstudio.core.diagnosis.birth_remedies import CHANGED_BY_A_HOOK, WRITTEN_AS
 from gradstudio.core.provenance import Phase, Provenance, ProvenanceUnknown, operation_of
 from gradstudio.engine import birth
 from gradstudio.engine.operation_watcher import NOTHING, Values, WatchedOperation, together, values_of
@@ -23,6 +23,7 @@ from gradstudio.watching.births.loss_operands import (
     cause_in_a_divergence,
     divides_by_0,
     is_masked,
+    written_as,
 )
 from gradstudio.watching.births.loss_values import (
     VIEWS,
@@ -172,7 +173,9 @@ class _Search:
         *, phase: Phase = "loss", is_birth: bool = True, cause: str = "", source: str = "",
     ) -> Provenance:  # fmt: skip
         source = source or self.source_of(nodes)
-        return _provenance(phase, nodes, inputs, given, source, held, is_birth=is_birth, cause=cause)
+        told = _provenance(phase, nodes, inputs, given, source, held, is_birth=is_birth, cause=cause)
+        form = written_as(nodes[0], self.code.nodes) if not cause or not is_birth else ""
+        return replace(told, cause=f"{told.cause}: {WRITTEN_AS} {form}") if form else told
 
     def source_of(self, nodes: Sequence[Any]) -> str:
         """Return the line of the script that computed one of these; otherwise the line of the backward pass."""
@@ -203,9 +206,11 @@ class _Search:
         gave = together([values_of(tensor) for tensor in derivative.gave if tensor is not None])
         source = self.source_of([derivative.node])
         told = _provenance("backward", [derivative.node], [*came, *known], result, source, gave=gave)
+        form = written_as(derivative.node, self.code.nodes)
         return replace(
-            told, taken=birth.inputs_in_words([values_of(each.tensor) for each in known if each.tensor is not None])
-        )
+            told, taken=birth.inputs_in_words([values_of(each.tensor) for each in known if each.tensor is not None]),
+            cause=f"{told.cause}: {WRITTEN_AS} {form}" if form else told.cause,
+        )  # fmt: skip
 
 
 def born_behind(

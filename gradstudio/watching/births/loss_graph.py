@@ -46,6 +46,7 @@ def faults_of(roots: Sequence[Tensor]) -> list[LossFault]:
         for fault in (
             _twice(node),
             _above_0(node),
+            _across(node),
             _spread(node),
             _beyond(node),
             _saturating(node),
@@ -98,6 +99,19 @@ def _twice(node: Any) -> LossFault | None:
         return LossFault("probabilities_for_logs", told, "nll_loss", f"{_LOGS}, or `F.cross_entropy(scores, target)`")
     loss = "cross_entropy" if operation == "log_softmax" else operation
     return LossFault("activation_twice", f"`{loss}` is given the result of a {before}", loss, before)
+
+
+def _across(node: Any) -> LossFault | None:
+    """Return the fault of a loss whose classes are in another dimension than that of the `log_softmax` before it."""
+    before = node.next_functions[0][0] if operation_of(node.name()) in LABELLED else None
+    if before is None or operation_of(before.name()) != "log_softmax":
+        return None
+    dimensions = len(shape_of(before))
+    given, classes = signed(before._saved_dim) % max(dimensions, 1), int(dimensions > 1)
+    if given == classes:
+        return None
+    told = f"`nll_loss` takes its classes from dimension {classes}, and `log_softmax` runs over dimension {given}"
+    return LossFault("probabilities_for_logs", told, "nll_loss", f"`F.log_softmax(scores, dim={classes})` before it")
 
 
 def _above_0(node: Any) -> LossFault | None:
@@ -190,7 +204,11 @@ def _beyond(node: Any) -> LossFault | None:
     if least >= 0 and most <= 1:
         return None
     told = f"`{operation}` is given targets from {number(least)} to {number(most)}"
+    if least == -1 and most == 1 and bool((target == 0).any()) and bool((target.frac() == 0).all()):
+        mend = "`reduction='none'`, and the mean of `loss[target >= 0]` alone, if a target of -1 stands for none"
+        return LossFault("targets_beyond", told, operation, mend)
     mend = f"target / {most:g}" if least >= 0 else f"(target - {least:g}) / {most - least:g}".replace("- -", "+ ")
+    mend = f"`{mend}` as the target, so that each lies in 0 to 1"
     return LossFault("targets_beyond", told, operation, mend)
 
 

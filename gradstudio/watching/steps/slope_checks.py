@@ -30,9 +30,9 @@ _INSTEAD = {
         ("clamp", "clamp_min", "clamp_max", "hardtanh"),
         "no clamp there while the model is trained, or wider bounds: beyond them its slope is 0",
     ),
-    **dict.fromkeys(
-        ("softmax", "log_softmax"), "`softmax` over the dimension of the choices (`dim=...`): of one number it is 1"
-    ),
+    "softmax": "`softmax` over the dimension of the choices (`dim=...`): of one number it is 1",
+    "log_softmax": "`F.binary_cross_entropy_with_logits(scores.squeeze(1), target.float())` for a single output, or "
+    "two outputs: of one number the softmax is 1",
     "rsqrt": "`.float()` on what `rsqrt` is given: its result is 0, so that was too large for its number format",
     **{name: _ROUND.format(f"`{name}`") for name in ("round", "floor", "ceil", "trunc", "sgn")},
 }
