@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QColor, QFont, QFontMetricsF
+from PySide6.QtGui import QFont, QFontMetricsF
 from PySide6.QtWidgets import QGraphicsRectItem, QGraphicsSimpleTextItem
 
 from gradstudio.gui.drawing import overlay
@@ -78,7 +78,7 @@ class LabelStrip(QGraphicsRectItem):
         for item, (tag, left, text, kind) in zip(self._items, placed, strict=False):
             item.setText(text)
             item.setFont(bold if kind == "nonfinite" else plain)
-            item.setBrush(_color(tag.color))
+            item.setBrush(theme.color(tag.color) if isinstance(tag.color, str) else overlay.color(tag.color))
             item.setToolTip(tag.tip)
             item.setPos(round(left), -HIGH * theme.zoom)
             item.show()
@@ -143,10 +143,6 @@ def _join(tags: list[tuple[Tag, float]]) -> list[tuple[Tag, float]]:
             group = [tag]
             joined.append((tag, x))
     return joined
-
-
-def _color(color: str | int) -> QColor:
-    return theme.color(color) if isinstance(color, str) else overlay.color(color)
 
 
 def _font(*, bold: bool) -> QFont:

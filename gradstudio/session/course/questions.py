@@ -45,7 +45,7 @@ def holds(choice: Choice, run: Run) -> bool:
     """Return whether all conditions of a choice hold for a run."""
     return (
         (choice.outcome is None or run.status == choice.outcome)
-        and (choice.rule is None or _warns(run, choice.rule))
+        and (choice.rule is None or fires(run, choice.rule))
         and all(_compares(measure.comparison(text), run) for text in choice.where)
     )
 
@@ -130,7 +130,3 @@ def _whole(name: str, run: Run) -> float | None:
         return float(len(warnings(run)))
     share = run.history.column("clip_coef")
     return float(np.mean(share < 1)) if len(share) else None
-
-
-def _warns(run: Run, rule: str) -> bool:
-    return fires(run, rule)

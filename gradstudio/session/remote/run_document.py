@@ -56,7 +56,7 @@ def document(run: Run) -> dict[str, Any]:
     preset = run.preset
     return {
         "preset": [preset.id, presets.to_toml(preset), preset.written_in],
-        "experiment": _toml(run.experiment),
+        "experiment": presets.to_toml(Preset(id="run", title="", experiment=run.experiment)),
         "agreed": list(agreed),
         "layers": plain(run.history.layers),
         "findings": plain(list(run.findings.values())),
@@ -91,10 +91,6 @@ def run_from(said: dict[str, Any], history: History | None, parent: Run | None) 
         **{name: typed(declared, said[name]) for name, declared in (_FIXED | FIELDS).items()},
         **{kind: typed(list[declared], said[kind]) for kind, declared in OF_RUN.items()},
     )
-
-
-def _toml(experiment: Experiment) -> str:
-    return presets.to_toml(Preset(id="run", title="", experiment=experiment))
 
 
 @lru_cache(maxsize=16)
