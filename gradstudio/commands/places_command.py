@@ -37,9 +37,13 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the place
 
 
 @app.callback(invoke_without_command=True)
-def list_places(context: typer.Context, as_json: Json = False) -> None:
-    if context.invoked_subcommand is not None:
-        return
+def without_command(context: typer.Context, as_json: Json = False) -> None:
+    if context.invoked_subcommand is None:
+        list_places(as_json)
+
+
+@app.command("list", help="List the places, as without a command.")
+def list_places(as_json: Json = False) -> None:
     places = list(_places().values())
     if as_json:
         say_json([vars(place) for place in places])

@@ -21,6 +21,7 @@ HERE = "here"  # the name of this program itself
 TO_INSTALL = f"install GradStudio {gradstudio.__version__} there, with pip install in a copy of its folder"
 _NAME = re.compile(r"[\w.-]{1,40}")
 _MOST, _LONGEST = 1_000_000, 1000  # bytes of the file, characters of a command
+_CRASHED = "Fatal Python error: "
 _PYTHON = re.compile(r"python[\d.]*(\.exe)?")
 _NOT_THERE = re.compile(r"No module named |gradstudio.*(not found|No such file)|executable file not found")
 
@@ -48,7 +49,9 @@ class Place:
 
     def end_in_words(self, code: int, lines: list[str]) -> str:
         """Return how its command ended, in words that follow 'The worker'. `lines` are its stderr."""
-        why = what_is_missing(code, lines) or next((line.strip() for line in reversed(lines) if line.strip()), "")
+        told = [line.strip() for line in reversed(lines) if line.strip()]
+        crashed = [line.removeprefix(_CRASHED) for line in told if line.startswith(_CRASHED)]  # more follows
+        why = what_is_missing(code, lines) or next(iter([*crashed, *told]), "")
         how = "its command was ended" if code < 0 else f"its command ended with exit code {code}"
         return f"on {self.name} is gone, as {how}{': ' if why else ''}{brief(one_line(why).rstrip('.'), 200)}"
 

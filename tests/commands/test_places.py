@@ -45,7 +45,7 @@ def own_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_places(gradstudio: Callable) -> None:
     assert "no places yet" in gradstudio("places").err
     assert gradstudio("places", "add", "lab", "ssh lab").code == 0
-    assert gradstudio("places").out == "lab  ssh lab\n"
+    assert gradstudio("places").out == "lab  ssh lab\n" == gradstudio("places", "list").out
     assert json.loads(gradstudio("places", "--json").out) == [{"name": "lab", "command": "ssh lab", "keep": False}]
     wrong = gradstudio("places", "add", "here", "ssh lab")
     assert (wrong.code, wrong.err.count("\n")) == (2, 1)

@@ -149,6 +149,10 @@ def test_the_next_family_trains_at_the_place_that_is_chosen(tmp_path: Path) -> N
     [
         ("sh -c 'exit 127'", f"ended with exit code 127: {TO_INSTALL}."),
         ("sh -c 'echo Lost the way. >&2; exit 9'", "ended with exit code 9: Lost the way."),
+        (
+            "sh -c 'echo Fatal Python error: Segmentation fault >&2; echo Extension modules: torch >&2; exit 139'",
+            "ended with exit code 139: Segmentation fault.",
+        ),
         (OLDER, f"was ended: it has GradStudio 0.0.1: {TO_INSTALL}."),
         (
             f"{sys.executable} -c 'print(1)'",
