@@ -28,11 +28,11 @@ class AccumulationMismatch(Looking):
             self._seen += 1
             self._wrong = math.isfinite(difference) and difference > self.tolerances * tolerance
             if self._wrong:
-                self._say(history, step, difference, tolerance)
+                self._say(history, step, difference)
         if self._wrong and self._finding is not None:
             self._finding = self._finding.until(len(history) - 1)
 
-    def _say(self, history: History, step: int, difference: float, tolerance: float) -> None:
+    def _say(self, history: History, step: int, difference: float) -> None:
         loop = next((loop for since, loop in reversed(history.loops) if since <= step), None)
         parts = loop.micro_batches if loop else 0
         undivided = parts > 1 and abs(difference - (parts - 1)) < 0.01 * parts

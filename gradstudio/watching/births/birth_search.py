@@ -75,7 +75,7 @@ class BirthSearch:
             return self._behind(step.roots, 0, 1)
         if not step.back:
             raise ProvenanceUnknown("no forward pass of the model was seen")
-        passes, losses = step.passes, step.losses
+        passes, losses = step.finite_passes + len(step.back), step.finite_roots + len(step.roots)
         finite: list[KeptPass] = []  # that had finite gradients, and produced finite ones
         for number, kept_pass in enumerate(step.back, step.finite_passes):
             behind = all_finite(kept_pass.results) and not all_finite(kept_pass.gradients)

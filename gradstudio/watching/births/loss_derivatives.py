@@ -31,7 +31,7 @@ class LossDerivatives:
     def __init__(self, mark: str, *, several: bool) -> None:
         self._mark, self._several = mark, several
         self.records: list[Derivative] = []
-        self._nodes: list[Any] = []
+        self.nodes: list[Any] = []  # those whose derivatives are hooked
         self._backward_passes = self._latest_steep = 0  # of those that were checked
 
     def hook(self, roots: Sequence[Tensor], latest: Sequence[KeptPass]) -> None:
@@ -46,15 +46,15 @@ class LossDerivatives:
         for node in steep_nodes(ends, self._mark):
             self._latest_steep = self._backward_passes
             # not the node itself, which refers to its hook
-            node.register_hook(partial(_on_derivative, self.records, self._nodes, len(self._nodes)))
-            self._nodes.append(node)
+            node.register_hook(partial(_on_derivative, self.records, self.nodes, len(self.nodes)))
+            self.nodes.append(node)
 
     def forget(self) -> None:
-        if self._nodes:
-            release(each.node for each in self.records)
-            self._nodes.clear()  # the hooks refer to these lists
-            self.records.clear()
-            self._nodes, self.records = [], []
+        """Forget the step."""
+        release(each.node for each in self.records)
+        self.nodes.clear()  # the hooks refer to these lists
+        self.records.clear()
+        self.nodes, self.records = [], []
 
 
 def _on_derivative(

@@ -36,12 +36,8 @@ def provenance(
     operations = watcher.operations
     chain = _without_masks(operations, chain_to(operations, sink), _may_be_masks(model, kept_pass))
     operation = operations[chain[0]]
-    given = _nonfinite_input(model, watcher, operation)
-    known = (
-        {"phase": given.phase, "module": given.module, "operation": given.operation, "cause": given.cause}
-        if given
-        else {}
-    )
+    given = _nonfinite_input(model, operation)
+    known = given._asdict() if given else {}
     growth = birth.growth_of(operations, "backward" if operation.phase == "backward" else "forward")
     return birth.provenance(
         operations,
@@ -111,7 +107,7 @@ def _without_masks(operations: list[WatchedOperation], chain: list[int], masks: 
     return chain
 
 
-def _nonfinite_input(model: nn.Module, watcher: Watcher, born: WatchedOperation) -> _BadInput | None:
+def _nonfinite_input(model: nn.Module, born: WatchedOperation) -> _BadInput | None:
     """Return the input of an operation that was non-finite from the start; None if there is none."""
     if all(values.finite for values in born.taken) or not born.origins:
         return None
@@ -119,15 +115,11 @@ def _nonfinite_input(model: nn.Module, watcher: Watcher, born: WatchedOperation)
     first = min(born.origins, key=lambda origin: order.index(origin) if origin in order else -1)
     kind, _, name = first.partition(" ")
     if kind == "input":
-        return _BadInput("forward", "", "input", f"input {name}{_OF_THE_MODEL}holds {_count(born)} before the pass")
+        broken = together(born.taken).broken
+        return _BadInput("forward", "", "input", f"input {name}{_OF_THE_MODEL}holds {broken} before the pass")
     table = dict(model.named_parameters()) if kind == "weight" else dict(model.named_buffers())
     broken = values_of(table[name]) if name in table else None
     held = "values that are not finite" if broken is None else broken.broken
-    cause = f"{name} holds {held} before the pass" + (
-        ", so an earlier update or the script made them" if kind == "weight" else ""
-    )
+    cause = f"{name} holds {held} before the pass"
+    cause += ", so an earlier update or the script made them" * (kind == "weight")
     return _BadInput("update" if kind == "weight" else "forward", name.rpartition(".")[0], name, cause)
-
-
-def _count(born: WatchedOperation) -> str:
-    return together(born.taken).broken

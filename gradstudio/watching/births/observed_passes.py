@@ -35,34 +35,6 @@ class StepPasses:
     is_explained: bool = False  # whether the birth of its first non-finite value was returned
     unknown: str = ""  # why that is unknown, a sentence
 
-    @property
-    def passes(self) -> int:
-        """The number of its forward passes."""
-        return self.finite_passes + len(self.back)
-
-    @property
-    def losses(self) -> int:
-        """The number of tensors from which its backward passes began."""
-        return self.finite_roots + len(self.roots)
-
-    def begin_backward(self, roots: Sequence[Tensor]) -> None:
-        if len(self.roots) >= MOST_PASSES:  # of a model that gets gradients, but no step
-            self.roots.clear()
-            self.unknown = f"the step has more than {MOST_PASSES:,} backward passes"
-        self.roots += [node for root in roots if (node := root.grad_fn) is not None]
-
-    def add(self, kept_pass: KeptPass, place: int, gradient: Tensor) -> None:
-        """Add the gradient of an output of a forward pass."""
-        if gradient.requires_grad or kept_pass.gradients[place] is not None:
-            self.unknown = "more than one backward pass went through the same forward pass"
-            gradient = gradient.detach()
-        kept_pass.gradients[place] = gradient
-        if len(self.back) >= MOST_PASSES:
-            self.back.clear()
-            self.unknown = f"the step has more than {MOST_PASSES:,} forward passes"
-        elif not self.unknown.startswith("the step has"):
-            self.back[kept_pass] = None
-
 
 class ObservedPasses:
     """Observes the passes of some models by hooks on them. Nothing is copied, and the models' computation is
@@ -132,12 +104,32 @@ class ObservedPasses:
 
     def take_gradients(self) -> None:
         """Add the gradients that have come back to passes since the last call."""
+        step = self.step
         for kept_pass, place, gradient in self._gradients:
-            if gradient is not None:
-                self.step.add(kept_pass, place, gradient)
-                if self.latest is not None and self.latest[0] is kept_pass:
-                    self.latest = None
+            if gradient is None:
+                continue
+            if gradient.requires_grad or kept_pass.gradients[place] is not None:
+                step.unknown = "more than one backward pass went through the same forward pass"
+                gradient = gradient.detach()
+            kept_pass.gradients[place] = gradient
+            if self.latest is not None and self.latest[0] is kept_pass:
+                self.latest = None
+            if len(step.back) >= MOST_PASSES:
+                step.back.clear()
+                step.unknown = f"the step has more than {MOST_PASSES:,} forward passes"
+            elif not step.unknown.startswith("the step has"):
+                step.back[kept_pass] = None
         self._gradients.clear()
+
+    def add_roots(self, roots: Sequence[Tensor]) -> None:
+        """Add the tensors from which a backward pass begins."""
+        step = self.step
+        if len(step.roots) >= MOST_PASSES:  # of a model that gets gradients, but no step
+            step.roots.clear()
+            step.unknown = f"the step has more than {MOST_PASSES:,} backward passes"
+        for root in roots:
+            if (node := root.grad_fn) is not None:
+                step.roots.append(node)
 
     def forget_gradients(self) -> None:
         """Forget those that have come back to replayed passes."""

@@ -88,7 +88,7 @@ class Births:
         passes.take_gradients()
         step = passes.step
         self._before = len(step.roots), step.is_explained, step.unknown
-        step.begin_backward(roots)
+        passes.add_roots(roots)
         self._derivatives.hook(roots, () if passes.latest is None else passes.latest[:1])
         if number is not None and math.isfinite(number):
             return None
@@ -129,12 +129,12 @@ class Births:
         """Return the index of the micro-batch of the loss, if so far each backward pass belonged to one forward pass,
         and this one belongs to a new one; otherwise -1."""
         step = self.passes.step
-        place = step.finite_roots + self._before[0]
+        passes, place = step.finite_passes + len(step.back), step.finite_roots + self._before[0]
         try:
             again = any(each.has_gradient for each in loss_nodes.passes_before(roots, self.passes.mark))
         except ProvenanceUnknown:
             return -1
-        return place if step.passes == place and not again else -1
+        return place if passes == place and not again else -1
 
     # ---- the gradients
 
@@ -177,7 +177,8 @@ class Births:
         step.finite_roots += len(step.roots)
         step.back.clear()
         step.roots.clear()
-        self._derivatives.forget()
+        if self._derivatives.nodes:
+            self._derivatives.forget()
 
     def of_another(self) -> None:
         """Record that the backward pass belonged to other models: forget its observations."""
@@ -278,11 +279,13 @@ class Births:
     def clear(self) -> None:
         """Begin a new step."""
         step = self.passes.step
-        self._usual = step.losses if step.passes == step.losses > 0 else 1
+        passes, losses = step.finite_passes + len(step.back), step.finite_roots + len(step.roots)
+        self._usual = losses if passes == losses > 0 else 1
         self.passes.clear()
         self.suspects.clear()
         self._release_pending(0)
-        self._derivatives.forget()
+        if self._derivatives.nodes:
+            self._derivatives.forget()
 
     def remove(self) -> None:
         """Remove the hooks from the models, and forget the step."""

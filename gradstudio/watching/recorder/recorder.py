@@ -59,7 +59,6 @@ class Recorder:
         self._size = 0  # the amount to copy when that was computed, and its bytes
         self.states: list[KeptState] = []
         self.is_off = not steps
-        self.why_off = "" if steps else "record = 0"
         self._passes: list[KeptBackward] = []
         self._log: CallLog | None = None
         self._was_passed_by = False  # whether a backward pass of another training came since its forward pass
@@ -239,7 +238,6 @@ class Recorder:
     def turn_off(self, why: str) -> None:
         """Stop recording."""
         self.close()
-        self.why_off = why
         if (place := here()) is None or place.rank == 0:
             say_once(f"no crash file can be written: {why}")
 

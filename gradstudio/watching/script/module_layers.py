@@ -1,4 +1,4 @@
-"""Layers of a model with more tensors than a run shows: the tensors of a module form one layer."""
+"""The layers that a run shows: the tensors of a model or, if there are too many of them, its modules."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ from gradstudio.core.row import Layer
 
 
 class ModuleLayers:
-    """The grouping of tensors into layers. `layers` are shown: a limited number, in forward order."""
+    """The grouping of tensors into at most `most` layers, in forward order. `layers` are shown."""
 
     def __init__(self, tensors: Sequence[Layer], most: int) -> None:
+        self._sizes = np.array([layer.size for layer in tensors], float)
+        self.is_plain = len(tensors) <= most
+        if self.is_plain:  # each tensor is a layer
+            self.layers, self._place = tuple(tensors), np.arange(len(tensors))
+            return
         names = _shown_as([layer.name for layer in tensors], most)
         place = {name: index for index, name in enumerate(dict.fromkeys(names))}
         self._place = np.array([place[name] for name in names])
-        self._sizes = np.array([layer.size for layer in tensors], float)
         self._whole = np.maximum(np.bincount(self._place, self._sizes), 1)
         largest: dict[str, Layer] = {}
         for name, layer in zip(names, tensors, strict=True):
@@ -32,6 +36,8 @@ class ModuleLayers:
 
     def together(self, figures: np.ndarray) -> np.ndarray:
         """Return figures of each tensor, (metrics, tensors) in the order of LAYER_METRICS, combined for each layer."""
+        if self.is_plain or not figures.size:
+            return figures
         gradient, weight, ratio, largest, zeros, broken = figures.astype(float)
         with np.errstate(all="ignore"):  # NaN, and weights of 0
             norms, weights, moves = (self._root(part) for part in (gradient, weight, ratio * weight))

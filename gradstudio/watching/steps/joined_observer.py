@@ -45,7 +45,8 @@ class JoinedObserver(Observer):
         place = {id(tensor): index for index, tensor in enumerate(self.parameters.as_given)}
         places = [[place[id(tensor)] for tensor in tensors] for tensors, _ in steps]
         self._rows = 1
-        self._sink.take(self, self._as_shown(together([measured_step for _, measured_step in steps], places)))
+        made = together([measured_step for _, measured_step in steps], places)
+        self._sink.take(self, made.with_layers(self._shown.together))
 
     def has(self, optimizer: Optimizer) -> bool:
         return self._several.has(optimizer)

@@ -4,7 +4,10 @@ a row that is created alone, with caches full of the user's training, takes ten 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from gradstudio.core.columns import COLUMNS
 from gradstudio.core.diagnosis.finding import Finding
@@ -75,6 +78,15 @@ class MeasuredStep(NamedTuple):
     def brings_news(self) -> bool:
         """Whether there is an event or a call to report for the step."""
         return self.skipped or self.loop is not None or self.went_nonfinite or bool(self.told)
+
+    def with_layers(self, shown: Callable[[np.ndarray], np.ndarray]) -> MeasuredStep:
+        """Return the step with figures of its layers as they are shown."""
+        gradient, after = self.gradient, self.after
+        layers = shown(gradient.layers)
+        if layers is gradient.layers:
+            return self
+        after = None if after is None else after._replace(layers=shown(after.layers))
+        return self._replace(gradient=gradient._replace(layers=layers), after=after)
 
     def figures(self) -> tuple[float, ...]:
         """Return the columns of the step, in the order of COLUMNS, as far as a script's step has them."""

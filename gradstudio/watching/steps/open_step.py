@@ -3,6 +3,7 @@ restarts by discarding its gradients."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,10 @@ from gradstudio.core.unknown import UNKNOWN, is_known
 from gradstudio.engine.torch_internals.clipping_hooks import clipping_is_observable
 from gradstudio.watching.births.skipped_batches import SkippedBatch
 from gradstudio.watching.births.step_births import NO_BIRTH, Birth, Births
+from gradstudio.watching.hooks.loop_log import NEAR
+from gradstudio.watching.hooks.torch_hooks import Roots
 from gradstudio.watching.measuring.parameters import Gradient, Parameters
+from gradstudio.watching.steps.script_facts import loss_later, loss_of
 
 
 def unknown_norm() -> float:
@@ -83,25 +87,44 @@ class OpenStep:
 
     # ---- backward passes
 
-    def begin_pass(self, scale: float) -> None:
-        """Count a backward pass, whose loss carries this scale."""
-        if self.micro_batches and scale != self.scale:
-            self.scale = UNKNOWN  # the gradients are sums with different scales
-        else:
-            self.scale = scale
+    def measure_pass(
+        self, roots: Roots, parameters: Parameters, births: Births, *, later: bool, may_pass_by: bool
+    ) -> None:
+        """Measure the result of a backward pass from these roots: now, or with `later` when `read` is called. Of a step
+        that may pass by without a row, finite gradients are only glanced at."""
+        # gradients of several passes may be sums with different scales
+        self.scale = UNKNOWN if self.micro_batches and roots.scale != self.scale else roots.scale
         self.micro_batches += 1
+        may_pass_by = may_pass_by and self.scale == 1
+        if later:
+            figures, loss = parameters.measure_gradient_later(self.scale), loss_later(roots)
+            marks = parameters.marks(), parameters.weight_marks()
 
-    def add_loss(self, loss: float) -> None:
-        """Add the loss of a backward pass."""
+            def read() -> None:
+                value = loss()
+                self._add_loss(value)
+                birth = births.look_at_losses(value)
+                self.birth = self.birth or birth
+                self._take_figures(figures(), parameters, births, marks, may_pass_by=may_pass_by)
+
+            self.read_figures = read
+            return
+        self._add_loss(loss_of(roots))
+        gradient = parameters.glance_at_gradient() if may_pass_by else parameters.measure_gradient(self.scale)
+        if may_pass_by and (gradient.nonfinite or loss_broke(self.losses)):
+            may_pass_by, gradient = False, parameters.measure_gradient(self.scale)
+        self._take_figures(gradient, parameters, births, None, may_pass_by=may_pass_by)
+
+    def _add_loss(self, loss: float) -> None:
         if self.losses == self.losses or is_known(self.losses):  # one call fewer for all but NaN
             self.losses += loss
 
-    def take_figures(
+    def _take_figures(
         self,
         gradient: Gradient,
         parameters: Parameters,
         births: Births,
-        marks: tuple[list[int], list[int]] | None = None,
+        marks: tuple[list[int], list[int]] | None,
         *,
         may_pass_by: bool,
     ) -> None:
@@ -127,6 +150,18 @@ class OpenStep:
         than because the script has set them to 0."""
         return self.micro_batches > 0 and marks == self.zero_marks
 
+    def was_cleared(self, parameters: Parameters, gradient: Gradient) -> bool:
+        """Return whether the gradients of the backward pass were set to None or 0 before the step."""
+        if not (self.micro_batches and gradient.norm > 0) or self.clip[0] != "none" or self.left_out:
+            return False
+        return parameters.have_no_gradients() if parameters.answers_later else not self.clipped_norm()
+
+    def still_carries_scale(self, gradient: Gradient) -> bool:
+        """Return whether the optimizer received a gradient that still carries the loss scale."""
+        return self.scale > 1 / NEAR and (
+            0 < NEAR * self.scale * gradient.norm <= self.clipped_norm() / self.factor < math.inf
+        )
+
     # ---- clips
 
     def measure_unclipped(self, parameters: Parameters, kind: str) -> None:
@@ -135,7 +170,18 @@ class OpenStep:
             self.before_clip = parameters.measure_gradient()
         self.marks_of_clip = None
 
-    def gradient_without_pass(self, parameters: Parameters) -> Gradient:
+    def take_without_pass(
+        self, parameters: Parameters, clip: tuple[str, float], losses: float, micro_batches: int, scale: float
+    ) -> None:
+        """Begin the update of these parameters without a backward pass that was observed for them alone."""
+        self.clip, self.gradient = clip, self._gradient_without_pass(parameters)
+        if micro_batches:
+            self.losses, self.micro_batches, self.scale = losses, micro_batches, scale
+        else:
+            self.losses, self.micro_batches = UNKNOWN, 0
+        self.is_empty = parameters.have_no_gradients()
+
+    def _gradient_without_pass(self, parameters: Parameters) -> Gradient:
         """Return gradients without an observed backward pass, as they were before clipping. Their norms are unknown if
         that was not observed, or if they have changed since."""
         if self.was_not_clipped:
@@ -151,11 +197,13 @@ class OpenStep:
         if self.gradient is None or parameters.gradients_are_current:
             return False
         self.were_finite = not (self.is_broken or self.skipped_batches)
-        self.skipped_batches = [
-            each for each in self.skipped_batches if not each.after_backward
-        ]  # no batch was skipped
+        self.drop_discarded()
         self.gradient, self.losses, self.micro_batches = None, UNKNOWN, 0
         return True
+
+    def drop_discarded(self) -> None:
+        """Forget the batches whose gradients were discarded: none of them was skipped."""
+        self.skipped_batches = [each for each in self.skipped_batches if not each.after_backward]
 
     # ---- non-finite values
 

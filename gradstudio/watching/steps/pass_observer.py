@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -18,24 +16,22 @@ from torch.optim.lr_scheduler import LRScheduler
 from gradstudio.core.gradient_spikes import Spikes
 from gradstudio.core.history import LOOK_EVERY
 from gradstudio.core.provenance import Provenance
-from gradstudio.core.row import Layer, loss_broke
+from gradstudio.core.row import Layer
 from gradstudio.session.library.stored_runs import MOST_LAYERS
 from gradstudio.watching.births.skipped_batches import SkippedBatch
-from gradstudio.watching.hooks.guard import say
 from gradstudio.watching.hooks.loop_log import LoopLog
 from gradstudio.watching.hooks.number_format import AutocastFormat
 from gradstudio.watching.hooks.rank_place import here
 from gradstudio.watching.hooks.torch_hooks import Roots
 from gradstudio.watching.measuring.device_parameters import parameters_of
-from gradstudio.watching.measuring.parameters import NotMeasurable, Parameters
+from gradstudio.watching.measuring.parameters import NotMeasurable
 from gradstudio.watching.recorder.recorder import Recorder
 from gradstudio.watching.script import model_layers
 from gradstudio.watching.script.module_layers import ModuleLayers
-from gradstudio.watching.script.source_lines import is_own
 from gradstudio.watching.steps.late_reduction import LateReduction
 from gradstudio.watching.steps.measured_step import MeasuredStep
 from gradstudio.watching.steps.open_step import OpenStep
-from gradstudio.watching.steps.script_facts import SettingsReader, loss_later, loss_of
+from gradstudio.watching.steps.script_facts import SettingsReader
 from gradstudio.watching.steps.sink import Sink
 from gradstudio.watching.steps.told_figures import LoggedFigures
 from gradstudio.watching.steps.trained_models import TrainedModels
@@ -64,12 +60,9 @@ class PassObserver(TrainedModels):
         super().__init__(optimizer, model, tensors, guard)
         self._sink, self.name, self.told = sink, name, LoggedFigures()
         self.recorder = self.births.passes.recorder = Recorder(options.records, options.record_budget)
-        self._guarded_ready, self._guarded_last = guard(self.make_ready), guard(self._last)
-        self.thread = threading.get_ident()  # the only one that may read its gradients, as it trains it
+        self._guarded_ready = guard(self.make_ready)
         self.claimed = False  # whether it has trained; until then it may be trained by another thread
         self.latest = 0  # number of the latest backward pass that reached it, among those of the process
-        self.gone = False  # True once there is nothing left that could be trained
-        self._settling = self._settled = False
         self._refused: tuple[int, ...] | None = None  # of those that cannot be measured
         self.clipping = ("none", 0.0)
         self.autocast = AutocastFormat()
@@ -81,7 +74,7 @@ class PassObserver(TrainedModels):
         self._epochs: list[int | None] = []  # of the schedules, at the latest backward pass
         self._clock = time.perf_counter()
         self.layers: tuple[Layer, ...] = ()  # each parameter
-        self._shown: ModuleLayers | None = None  # how they are shown, if there are too many
+        self._shown = ModuleLayers((), MOST_LAYERS)  # how they are shown
         self.refused = ""  # why the parameters cannot be measured, a sentence
         self._searches = 0  # for the birth of non-finite gradients; if a step is suppressed, the run continues
         self._passes_over = False  # whether the script has continued after such a batch
@@ -112,10 +105,6 @@ class PassObserver(TrainedModels):
         """Measure the gradient that the optimizer receives, and keep the weights, once before an update."""
         raise NotImplementedError
 
-    def _last(self) -> None:
-        """The script, or the training, has ended."""
-        raise NotImplementedError
-
     def _step_by_hand(self) -> None:
         """Create a row for an update without an optimizer, if there was one."""
         raise NotImplementedError
@@ -144,52 +133,9 @@ class PassObserver(TrainedModels):
         """Return whether it observes this model and knows no optimizer and no step of it yet."""
         return self._is_by_hand and any(each is model for each in self.models) and not self._rows
 
-    def _on_gone(self, of: object) -> None:
-        """Release the parameters, as the script has done. If the garbage collector calls this in the midst of torch or
-        of the watch itself, or in another thread, the remaining records wait for `settle`: locks may be held."""
-        if of is self._optimizer or (self._is_by_hand and of in self._models):
-            self.gone = True
-            frame = sys._getframe().f_back  # None at the end of Python
-            if not self._has_more_to_tell or (frame is not None and is_own(frame.f_code.co_filename)):
-                self.settle()
-
     @property
     def _has_more_to_tell(self) -> bool:
-        """Whether anything was observed since the latest row."""
         return self._step.is_observed or self._undelivered is not None or self.births.has_passes
-
-    def settle(self) -> bool:
-        """Record the rest of an observer that is gone, and release its parameters, once. Return whether that is done:
-        not while it is in progress, which torch's own hooks notice, nor in a thread other than the one that trained it.
-        """
-        if self._settling or (self._has_more_to_tell and not self._is_of_this_thread):
-            return self._settled
-        self._settling = True
-        try:
-            if self._has_more_to_tell:
-                self._guarded_last()
-        except FloatingPointError as fault:  # requested, but the script has continued
-            say(str(fault))
-        finally:
-            self.births.remove()
-            self.recorder.close()
-            self._release()
-            self._trained = None
-            self._see([])
-            self._restart()
-            self._settled = True
-        return True
-
-    @property
-    def _is_of_this_thread(self) -> bool:
-        """Whether this thread trained it, or that one has ended."""
-        return self.thread == threading.get_ident() or self.thread not in {each.ident for each in threading.enumerate()}
-
-    def _release(self) -> None:
-        """Release the parameters, and any copy of them. A measurement in progress, which the end of a model may
-        interrupt, keeps its own."""
-        if self._trained is not None:
-            self.parameters = Parameters(())
 
     def bind(self) -> bool:
         """Find the trained parameters, and begin a run if they differ from those before. Return whether there are
@@ -223,27 +169,11 @@ class PassObserver(TrainedModels):
         self._training.begin()
         self._late_reduction = LateReduction() if here() is not None else None
         self.layers = self._layers_of(model, ordered)
-        self._shown = ModuleLayers(self.layers, MOST_LAYERS) if len(self.layers) > MOST_LAYERS else None
-        self._sink.begin(self, self.layers if self._shown is None else self._shown.layers)
+        self._shown = ModuleLayers(self.layers, MOST_LAYERS)
+        self._sink.begin(self, self._shown.layers)
         self.births.has_told = False
         self._restart()
         return True
-
-    def _has_grown(self) -> bool:
-        """Return whether further parameters are trained now, for example after a layer was unfrozen, or other ones
-        instead of them all, or some have other sizes."""
-        assert self._trained is not None
-        self._step.was_as_seen = self._are_unchanged()
-        if self._step.was_as_seen:
-            return False
-        if self.parameters.are_resized:
-            return True
-        if self.optimizer is None:
-            return False
-        tensors = self.all_parameters()
-        now = [id(tensor) for tensor in tensors if tensor.requires_grad]
-        before = set(self._trained)
-        return bool(now) and (set(now) > before or before.isdisjoint(map(id, tensors)))
 
     def has_any(self, gradients: set[int]) -> bool:
         """Return whether one of these is the gradient of one of the parameters. They are ids of existing tensors."""
@@ -271,8 +201,10 @@ class PassObserver(TrainedModels):
             self._clock = time.perf_counter()
             if not self.bind():
                 return
-        elif not self._step.micro_batches and self._has_grown():
-            self.bind()
+        elif not self._step.micro_batches:
+            self._step.was_as_seen = self._are_unchanged()
+            if not self._step.was_as_seen and self._have_grown():
+                self.bind()
         self._marks = self.parameters.marks()
         self._training.before_backward(roots)
         if not self._step.has_given(self._marks) and self.parameters.all_gone(self._marks):
@@ -289,7 +221,8 @@ class PassObserver(TrainedModels):
             self._loop.on_gradients(self._marks)
         if self.schedules:
             self._look_at_schedules()
-        later = self._reads_later
+        # whether figures are read just before the update, as a GPU is still computing them
+        later = self.parameters.answers_later and self._optimizer() is not None
         birth = self.births.before_backward(
             roots.tensors, scaled=roots.scale != 1, losses=roots.unscaled,
             number=None if later else roots.loss, later=later,
@@ -320,6 +253,18 @@ class PassObserver(TrainedModels):
             return SkippedBatch(self._step.losses, self._step.birth, "", after_backward=True)
         return SkippedBatch(self._step.losses, *self.births.birth_of_discarded(), after_backward=True)
 
+    def _report_skipped_batches(self, *, finite: bool) -> None:
+        """Report the batches that the script has skipped since the previous step."""
+        step = self._step
+        if not finite:  # a batch discarded before a step that is made all the same was not skipped
+            step.drop_discarded()
+        if self.births.suspects:
+            step.skipped_batches += self.births.skipped_batches(finite=finite)
+        for each in step.skipped_batches:
+            self._passes_over = True
+            self._sink.skip_batches(self, each)
+        step.skipped_batches = []
+
     def used_elsewhere(self, by: Any) -> None:
         """The optimizer of another observer makes a step: the gradients here may only be left over from its backward
         pass."""
@@ -339,48 +284,20 @@ class PassObserver(TrainedModels):
             return self._step.is_ready
         step = self._step
         self.autocast.on_backward(roots.tensors, self._device, first=not step.micro_batches)
-        step.begin_pass(roots.scale)
-        if not self._reads_later:
-            self._step.add_loss(loss_of(roots))
-        may_pass_by = bool(self._rows % self.options.every) and self._optimizer() is not None and step.scale == 1
-        if self._reads_later:
-            figures, loss = self.parameters.measure_gradient_later(step.scale), loss_later(roots)
-            marks = self.parameters.marks(), self.parameters.weight_marks()
-
-            def read() -> None:
-                value = loss()
-                step.add_loss(value)
-                birth = self.births.look_at_losses(value)
-                step.birth = step.birth or birth
-                step.take_figures(figures(), self.parameters, self.births, marks, may_pass_by=may_pass_by)
-
-            step.read_figures = read
-        elif may_pass_by:
-            step.gradient = self.parameters.glance_at_gradient()
-            if step.gradient.nonfinite or loss_broke(step.losses):
-                may_pass_by, step.gradient = False, self.parameters.measure_gradient(step.scale)
-        else:
-            step.gradient = self.parameters.measure_gradient(step.scale)
-        every = self.options.every
+        every, optimizer = self.options.every, self._optimizer()
+        step.measure_pass(
+            roots, self.parameters, self.births,
+            later=self.parameters.answers_later and optimizer is not None,
+            may_pass_by=bool(self._rows % every) and optimizer is not None,
+        )  # fmt: skip
         if (self._rows + every) % (every * LOOK_EVERY) == 0:  # the rules look at the row of this step
-            self._look_for_unused(self._marks)
+            untouched = self.parameters.unmoved_places(self._marks)
+            step.unused = untouched if step.unused is None else step.unused & untouched
         step.used = None
         self._training.after_backward()
-        if step.read_figures is None and step.gradient is not None:
-            step.take_figures(step.gradient, self.parameters, self.births, may_pass_by=may_pass_by)
-        if self._optimizer() is None:
+        if optimizer is None:
             self.parameters.keep_weights()
         return True
-
-    @property
-    def _reads_later(self) -> bool:
-        """Whether the figures of a backward pass are read just before the update, as a GPU is still computing them."""
-        return self.parameters.answers_later and self._optimizer() is not None
-
-    def _look_for_unused(self, before: list[int]) -> None:
-        """Record which gradients a backward pass has left unchanged. `before` are their marks before it."""
-        untouched = self.parameters.unmoved_places(before)
-        self._step.unused = untouched if self._step.unused is None else self._step.unused & untouched
 
     def before_eval(self, module: nn.Module) -> None:
         self._training.before_eval(module)

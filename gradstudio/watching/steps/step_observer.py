@@ -13,15 +13,16 @@ from torch import nn
 from torch.optim import Optimizer
 
 from gradstudio.core.history import LAYER_METRICS
+from gradstudio.core.loop_calls import Loop
 from gradstudio.core.row import loss_broke
 from gradstudio.core.unknown import UNKNOWN, is_known
 from gradstudio.watching.births.skipped_batches import SkippedBatch
 from gradstudio.watching.births.step_births import MADE_BY_THE_SCRIPT, MOST_SEARCHES
 from gradstudio.watching.hooks.guard import say_once
-from gradstudio.watching.hooks.loop_log import NEAR
 from gradstudio.watching.measuring.parameters import NOT_MEASURED, Change, Gradient
 from gradstudio.watching.measuring.parted_parameters import share_of
 from gradstudio.watching.recorder.kept_state import KeptStep
+from gradstudio.watching.script.module_layers import ModuleLayers
 from gradstudio.watching.steps.joined_optimizers import main_of, members_of
 from gradstudio.watching.steps.measured_step import MeasuredStep
 from gradstudio.watching.steps.open_step import OpenStep
@@ -76,10 +77,7 @@ class Observer(PassObserver):
             step.rate = rate_of(optimizer.param_groups[0])  # which the step itself may change
         # If no backward pass was observed, or it was one for more parameters than these.
         if step.gradient is None and step.read_figures is None:
-            step.clip = clip
-            step.gradient = step.gradient_without_pass(self.parameters)
-            step.losses, step.micro_batches, step.scale = heard if heard[1] else (UNKNOWN, 0, step.scale)
-            step.is_empty = self.parameters.have_no_gradients()
+            step.take_without_pass(self.parameters, clip, *heard)
             if not heard[1]:
                 self.autocast.stepped_alone(self._device)
         if step.is_passed_by:
@@ -112,12 +110,18 @@ class Observer(PassObserver):
         kept = KeptStep(self._rows, [], [], step.clip, step.losses, step.gradient.norm)
         self.recorder.before_update(kept, self.parameters.as_given, members_of(optimizer), healthy=healthy)
 
-    def _spare_from_spike(self, told: str) -> None:
-        """Suppress an update whose gradient norm is a spike, and go back if that was requested."""
-        step = self._step
+    @property
+    def _may_leave_out(self) -> bool:
+        """Whether updates can be suppressed: not if several ranks train, as the others may make them."""
         if self._late_reduction is not None:
             say_once("an update is not skipped where several ranks train, as the others may make it")
+        return self._late_reduction is None
+
+    def _spare_from_spike(self, told: str) -> None:
+        """Suppress an update whose gradient norm is a spike, and go back if that was requested."""
+        if not self._may_leave_out:
             return
+        step = self._step
         back = self.recorder.rewind() if self.options.on_spike == "rewind" else None
         went = f"; weights and optimizer are those before step {back:,} again" if back is not None else ""
         step.spike = f"an update was left out: {told}{went}"
@@ -133,10 +137,7 @@ class Observer(PassObserver):
             step.gradient = self.parameters.measure_gradient()  # the script has spoiled it since the backward pass
             step.explain(None, MADE_BY_THE_SCRIPT)
         if self.options.on_nonfinite == "skip":
-            if self._late_reduction is not None:
-                say_once("an update is not skipped where several ranks train, as the others may make it")
-                return
-            if not math.isfinite(step.clipped_norm()):  # otherwise the script has corrected it
+            if self._may_leave_out and not math.isfinite(step.clipped_norm()):  # otherwise the script has corrected it
                 step.leave_out(self.parameters.tensors)
             return
         if step.birth is not None or loss_broke(step.losses):
@@ -151,17 +152,15 @@ class Observer(PassObserver):
     def after_step(self, optimizer: Optimizer) -> None:
         self._stepped_in_scaler = True
         gradient = self._step.gradient
-        if self._step.is_empty and gradient is not None and not self._has_moved(gradient):
+        if self._step.is_empty and gradient is not None and not (
+            self.options.updates and self.parameters.measure_change(gradient.layers).norm
+        ):  # fmt: skip
             self._training.on_empty_step()
             self._restart()  # as Lightning does for a skipped batch: nothing moves without a gradient
         elif self._step.left_out:
             self._finish(skipped=True)
         elif self._step.is_ready:
             self._finish(skipped=found_inf(optimizer))
-
-    def _has_moved(self, gradient: Gradient) -> bool:
-        """Return whether the update has changed a weight, as far as that is measured."""
-        return self.options.updates and bool(self.parameters.measure_change(gradient.layers).norm)
 
     def before_scaled_step(self) -> None:
         self._stepped_in_scaler, self._in_scaler = False, True
@@ -228,14 +227,8 @@ class Observer(PassObserver):
 
     def _without_update(self, loss: float, *, after_backward: bool) -> MeasuredStep:
         """Return what is known of a pass after which the script ended: little more than its loss."""
-        step, gradient = self._step, self._step.gradient if after_backward else None
-        if gradient is None or not gradient.layers.size:
-            count = len(self.layers if self._shown is None else self._shown.layers)
-            layers = np.full((len(LAYER_METRICS), count), UNKNOWN)
-        else:
-            gradient.layers[1:3] = UNKNOWN
-            layers = gradient.layers if self._shown is None else self._shown.together(gradient.layers)
-        gradient = Gradient(UNKNOWN, 0, layers) if gradient is None else gradient._replace(layers=layers)
+        step = self._step
+        gradient = _without_change(step.gradient if after_backward else None, self._shown)
         dtype = self.autocast.dtype if after_backward else self.autocast.of_next_pass
         settings = self._settings.read(main_of(self.optimizer), self.clipping, dtype, self.parameters.tensors)
         seconds = time.perf_counter() - self._clock
@@ -263,106 +256,84 @@ class Observer(PassObserver):
             gradient.layers[1:3] = UNKNOWN
             is_kept = not step.is_passed_by and (self.options.updates or self._optimizer() is None)
             change = self.parameters.measure_change_later(gradient.layers) if is_kept else _not_measured
-        measured = change
-        clipped, factor, is_evaluated_again = step.clipped_norm, step.factor, step.is_evaluated_again
         self.parameters.release()
         if step.birth is not None or loss_broke(step.losses):
             step.explain(step.birth, self.births.why_unknown)
         now = time.perf_counter()
         seconds, self._clock = now - self._clock, now
-        optimizer = self._optimizer()
         self.clipping = step.clip
-        loop = None if optimizer is None else self._loop.on_step(
-            step.micro_batches, scale=step.scale, around=step.scale != 1 and self._around_the_scaler(gradient),
-            skipped=skipped,
-            lost=self._training.on_step(step.micro_batches, gradient.norm, is_clipped=step.clip[0] != "none"),
-            left=self.parameters.marks() if self._loop.wants_marks else None, cleared=self._was_cleared(step, gradient),
-        )  # fmt: skip
+        optimizer = self._optimizer()
+        loop = None if optimizer is None else self._on_step_of_loop(step, gradient, skipped=skipped)
         measured_step = MeasuredStep(
             self._rows, step.losses, gradient, NOT_MEASURED, UNKNOWN, step.clip[0],
             step.rate, step.scale, skipped, seconds, optimizer is None, loop,
             self._settings.read(main_of(optimizer), self.clipping, self.autocast.dtype, self.parameters.tensors),
-            None if step.unused is None else self._layer_names(step.unused),
-            bool(step.left_out) and not step.spike,
-            after,
-            step.spike,
-            birth=step.explained,
+            None if step.unused is None else self._shown.all_of(step.unused),
+            bool(step.left_out) and not step.spike, after, step.spike, birth=step.explained,
         )  # fmt: skip
         if step.skipped_batches or self.births.suspects:
             self._report_skipped_batches(finite=not measured_step.went_nonfinite)
         self._rows += 1
+        self._deliver_later(measured_step, step, change)
+        self.births.clear()
+        step.put_back()
+        self._step = OpenStep()
+
+    def _on_step_of_loop(self, step: OpenStep, gradient: Gradient, *, skipped: bool) -> Loop | None:
+        """Return the calls of the loop that made a step, if they are known."""
+        lost = self._training.on_step(step.micro_batches, gradient.norm, is_clipped=step.clip[0] != "none")
+        return self._loop.on_step(
+            step.micro_batches, scale=step.scale, skipped=skipped, lost=lost,
+            around=step.scale != 1 and not self._in_scaler and step.still_carries_scale(gradient),
+            left=self.parameters.marks() if self._loop.wants_marks else None,
+            cleared=step.was_cleared(self.parameters, gradient),
+        )  # fmt: skip
+
+    # ---- delivery
+
+    def _deliver_later(self, made: MeasuredStep, step: OpenStep, change: Callable[[], Change]) -> None:
+        """Deliver the latest step once its figures are there: at once, unless a GPU is still computing them, or another
+        optimizer may join it in its first step."""
+
+        clipped, factor, is_evaluated_again = step.clipped_norm, step.factor, step.is_evaluated_again
 
         def give() -> MeasuredStep:
-            step_measured = measured()
-            if is_evaluated_again:
-                step_measured = step_measured._replace(
-                    along_gradient=UNKNOWN
-                )  # the gradients are those of the latest pass
-            return measured_step._replace(change=step_measured, clipped_norm=clipped() / factor)
+            measured = change()
+            if is_evaluated_again:  # the gradients are those of the latest pass
+                measured = measured._replace(along_gradient=UNKNOWN)
+            return made._replace(change=measured, clipped_norm=clipped() / factor)
 
         self.deliver()
         self._undelivered = give
         self.first_of = self.latest, step.micro_batches
         if self._rows == 1:
-            waits = not measured_step.went_nonfinite and optimizer is not None and self._sink.may_join(self)
+            waits = not made.went_nonfinite and self._optimizer() is not None and self._sink.may_join(self)
         else:
-            waits = self.parameters.answers_later and not measured_step.brings_news
+            waits = self.parameters.answers_later and not made.brings_news
         if not waits:
             self.deliver()
-        self.births.clear()
-        step.put_back()
-        self._step = OpenStep()
-
-    def _was_cleared(self, step: OpenStep, gradient: Gradient) -> bool:
-        """Return whether the gradients of the backward pass were set to None or 0 before the step."""
-        if not (step.micro_batches and gradient.norm > 0) or step.clip[0] != "none" or step.left_out:
-            return False
-        return self.parameters.have_no_gradients() if self.parameters.answers_later else not step.clipped_norm()
-
-    def _layer_names(self, places: set[int]) -> tuple[str, ...]:
-        """Return the layers at these indices."""
-        if self._shown is not None:
-            return self._shown.all_of(places)
-        return tuple(self.layers[place].name for place in sorted(places))
 
     def deliver(self) -> None:
         """Deliver the row of the latest step, if a GPU was still computing its figures. By the next backward pass it
         has finished, so that the script does not wait for them."""
         give, self._undelivered = self._undelivered, None
         if give is not None:
-            self.births.has_told = self._sink.take(self, self._as_shown(give()))
-
-    def _as_shown(self, made: MeasuredStep) -> MeasuredStep:
-        if self._shown is None or not made.gradient.layers.size:
-            return made
-        gradient, after = made.gradient._replace(layers=self._shown.together(made.gradient.layers)), made.after
-        if after is not None:
-            after = after._replace(layers=self._shown.together(after.layers))
-        return made._replace(gradient=gradient, after=after)
+            made = give()
+            made = made if self._shown.is_plain else made.with_layers(self._shown.together)
+            self.births.has_told = self._sink.take(self, made)
 
     def share(self, ranks: int) -> dict[str, list[int]]:
         """Return this rank's shard of each layer, among `ranks`."""
-        together = None if self._shown is None else self._shown.group
-        return share_of(self.parameters, ranks, together)
+        return share_of(self.parameters, ranks, None if self._shown.is_plain else self._shown.group)
 
-    def _report_skipped_batches(self, *, finite: bool) -> None:
-        """Report the batches that the script has skipped since the previous step."""
-        step = self._step
-        if not finite:  # a batch discarded before a step that is made all the same was not skipped
-            step.skipped_batches = [each for each in step.skipped_batches if not each.after_backward]
-        if self.births.suspects:
-            step.skipped_batches += self.births.skipped_batches(finite=finite)
-        for each in step.skipped_batches:
-            self._passes_over = True
-            self._sink.skip_batches(self, each)
-        step.skipped_batches = []
 
-    def _around_the_scaler(self, gradient: Gradient) -> bool:
-        """Return whether the optimizer received a gradient that still carries the loss scale."""
-        step = self._step
-        if step.scale <= 1 / NEAR or self._in_scaler:
-            return False
-        return 0 < NEAR * step.scale * gradient.norm <= step.clipped_norm() / step.factor < math.inf
+def _without_change(gradient: Gradient | None, shown: ModuleLayers) -> Gradient:
+    """Return what is known of a gradient, with the layers that are shown, if no update was made of it."""
+    if gradient is None or not gradient.layers.size:
+        layers = np.full((len(LAYER_METRICS), len(shown.layers)), UNKNOWN)
+        return Gradient(UNKNOWN, 0, layers) if gradient is None else gradient._replace(layers=layers)
+    gradient.layers[1:3] = UNKNOWN
+    return gradient._replace(layers=shown.together(gradient.layers))
 
 
 def found_inf(optimizer: Any) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -14,9 +16,11 @@ from torch.optim import Optimizer
 from gradstudio.core.provenance import ProvenanceUnknown
 from gradstudio.core.row import Layer
 from gradstudio.watching.births.step_births import Births
-from gradstudio.watching.measuring.parameters import sizes
+from gradstudio.watching.hooks.guard import say
+from gradstudio.watching.measuring.parameters import Parameters, sizes
 from gradstudio.watching.measuring.parted_parameters import are_sharded
 from gradstudio.watching.script import model_layers
+from gradstudio.watching.script.source_lines import is_own
 
 
 class TrainedModels:
@@ -40,10 +44,11 @@ class TrainedModels:
         self._seen: list[Tensor] = []  # all parameters at that time
         self._seen_trained: list[bool] = []  # which of them were trained
         self._seen_sizes: list[int] = []
-
-    def _on_gone(self, of: object) -> None:
-        """The script has released the optimizer or a model."""
-        raise NotImplementedError
+        self.parameters = Parameters(())  # those that the rows describe, as they are measured
+        self.thread = threading.get_ident()  # the only one that may read their gradients, as it trains them
+        self.gone = False  # True once there is nothing left that could be trained
+        self._settling = self._settled = False
+        self._guarded_last = guard(self._last)
 
     @property
     def _is_by_hand(self) -> bool:
@@ -150,6 +155,76 @@ class TrainedModels:
     def trains_any(self, tensors: set[int]) -> bool:
         """Return whether one of these ids belongs to one of the parameters."""
         return self._trained is not None and not tensors.isdisjoint(self._trained)
+
+    def _have_grown(self) -> bool:
+        """Return whether further parameters are trained now, for example after a layer was unfrozen, or other ones
+        instead of them all, or some have other sizes; they have changed in some way."""
+        assert self._trained is not None
+        if self.parameters.are_resized:
+            return True
+        if self.optimizer is None:
+            return False
+        tensors = self.all_parameters()
+        now = [id(tensor) for tensor in tensors if tensor.requires_grad]
+        before = set(self._trained)
+        return bool(now) and (set(now) > before or before.isdisjoint(map(id, tensors)))
+
+    # ---- the script releases them
+
+    @property
+    def _has_more_to_tell(self) -> bool:
+        """Whether anything was observed since the latest row."""
+        raise NotImplementedError
+
+    def _last(self) -> None:
+        """Record the rest: the script, or the training, has ended."""
+        raise NotImplementedError
+
+    def _restart(self) -> None:
+        """Restart the step."""
+        raise NotImplementedError
+
+    def _on_gone(self, of: object) -> None:
+        """Release the parameters, as the script has done. If the garbage collector calls this in the midst of torch or
+        of the watch itself, or in another thread, the remaining records wait for `settle`: locks may be held."""
+        if of is self._optimizer or (self._is_by_hand and of in self._models):
+            self.gone = True
+            frame = sys._getframe().f_back  # None at the end of Python
+            if not self._has_more_to_tell or (frame is not None and is_own(frame.f_code.co_filename)):
+                self.settle()
+
+    def settle(self) -> bool:
+        """Record the rest of an observer that is gone, and release its parameters, once. Return whether that is done:
+        not while it is in progress, which torch's own hooks notice, nor in a thread other than the one that trained it.
+        """
+        if self._settling or (self._has_more_to_tell and not self._is_of_this_thread):
+            return self._settled
+        self._settling = True
+        try:
+            if self._has_more_to_tell:
+                self._guarded_last()
+        except FloatingPointError as fault:  # requested, but the script has continued
+            say(str(fault))
+        finally:
+            self.births.remove()
+            self.recorder.close()
+            self._release()
+            self._trained = None
+            self._see([])
+            self._restart()
+            self._settled = True
+        return True
+
+    @property
+    def _is_of_this_thread(self) -> bool:
+        """Whether this thread trained it, or that one has ended."""
+        return self.thread == threading.get_ident() or self.thread not in {each.ident for each in threading.enumerate()}
+
+    def _release(self) -> None:
+        """Release the parameters, and any copy of them. A measurement in progress, which the end of a model may
+        interrupt, keeps its own."""
+        if self._trained is not None:
+            self.parameters = Parameters(())
 
 
 def _nobody() -> None:
