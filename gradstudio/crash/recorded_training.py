@@ -10,18 +10,16 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from gradstudio.core.strict_json import in_json
-from gradstudio.crash.call_values import CannotCall, from_json
+from gradstudio.crash.call_values import CannotCall
 from gradstudio.crash.change import NO_CHANGE, Change
 from gradstudio.crash.memory_check import check_memory
+from gradstudio.crash.recorded_optimizers import RecordedOptimizers
 from gradstudio.crash.recorded_pass import Pass, Raised, is_broken
 from gradstudio.session.files.crash_file import (
     CrashFile,
-    CrashFileError,
     RecordedBirth,
-    RecordedOptimizer,
     RecordedPass,
     RecordedStep,
     Structure,
@@ -86,7 +84,7 @@ class Training:
             if change.exact == "*" and value.is_floating_point():
                 value = value.float()
             self.weights[name] = value.requires_grad_(name in trained)
-        self.optimizers = [self._optimizer(each, place) for place, each in enumerate(self.structure.optimizers)]
+        self.optimizers = RecordedOptimizers(recorded.structure, recorded.tensor, self.weights, device, change)
         self.born: RecordedBirth | None = None  # the first non-finite value
         self.at: Pass | None = None  # the pass that contains it
         self.keeps_gradients = False  # whether it keeps the gradients of its results
@@ -116,7 +114,7 @@ class Training:
         if looks and self.born is None and not (math.isfinite(norm) and math.isfinite(loss)):
             self.born = RecordedBirth(step=step.number, phase="backward", do="a gradient", loss=in_json(loss))
         before = [each.detach().clone() for each in trained]
-        self._update(step)
+        self.optimizers.update(step, partial(self._loss_of_last_pass, step))
         change = _norm([each.detach() - old for each, old in zip(trained, before, strict=True)])
         broken = (name for name in self.structure.trained if is_broken(self.weights[name]))
         if looks and self.born is None and (name := next(broken, "")):
@@ -195,56 +193,6 @@ class Training:
             raise CannotCall(f"there is no tensor {name[:60]}")
         weight = self._tensor(given.tensors[name])
         return weight if name.startswith(("r:", "h:")) else weight.detach().to(self.device, copy=True)
-
-    # ---- optimizers
-
-    def _optimizer(self, each: RecordedOptimizer, place: int) -> Optimizer:
-        kind = getattr(torch.optim, each.kind.removeprefix("torch.optim."), None)
-        if not (isinstance(kind, type) and issubclass(kind, Optimizer) and each.kind.startswith("torch.optim.")):
-            raise CrashFileError(f"its optimizer {each.kind[:80]} is none of torch's, so no update can be made again")
-        values = self.structure.steps[0].groups[place] if self.structure.steps else []
-        groups = [
-            {"params": [self._weight(name) for name in names], **self._values(value)}
-            for names, value in zip(each.groups, values, strict=False)
-        ]
-        taken = set(kind.__init__.__code__.co_varnames)
-        made: Any = kind
-        optimizer = made([{k: v for k, v in group.items() if k == "params" or k in taken} for group in groups])
-        for name, kept in each.state.items() if kind is not torch.optim.LBFGS else ():  # whose lists are not recorded
-            weight = self._weight(name)
-            optimizer.state[weight] = {key: self._state_of(key, value, groups) for key, value in kept.items()}
-        return optimizer
-
-    def _weight(self, name: str) -> Tensor:
-        if (weight := self.weights.get(name)) is None:
-            raise CrashFileError(f"it has no weight {name[:80]}")
-        return weight
-
-    def _values(self, values: dict[str, Any]) -> dict[str, Any]:
-        return {name: from_json(value, self._none, self.device) for name, value in values.items()}
-
-    def _state_of(self, key: str, value: Any, groups: list[dict[str, Any]]) -> Any:
-        if not isinstance(value, str):
-            return from_json(value, self._none, self.device)
-        stays = key == "step" and not any(group.get("fused") or group.get("capturable") for group in groups)
-        return self._tensor(value).detach().to("cpu" if stays else self.device, copy=True)
-
-    @staticmethod
-    def _none(key: object) -> Tensor:
-        raise CannotCall("a group of parameters holds a tensor")
-
-    def _update(self, step: RecordedStep) -> None:
-        change = self._change
-        for optimizer, groups in zip(self.optimizers, step.groups, strict=False):
-            for group, values in zip(optimizer.param_groups, groups, strict=False):
-                group.update(self._values(values))
-                group.update({name: value for name, value in change.values.items() if name in group})
-                if "lr" in group:
-                    group["lr"] = group["lr"] * change.rate
-            if isinstance(optimizer, torch.optim.LBFGS):
-                optimizer.step(partial(self._loss_of_last_pass, step))
-            else:
-                optimizer.step()
 
 
 def _norm(tensors: list[Tensor]) -> float:

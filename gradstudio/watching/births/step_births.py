@@ -201,11 +201,9 @@ class Births:
 
     def birth_of_discarded(self) -> Birth:
         """Return where the first non-finite value was born in gradients that the script discarded, and why that is
-        unknown; forget the passes."""
+        unknown."""
         self.passes.take_gradients()
-        birth = self._find_aside(self._of_the_gradients)
-        self.restart()
-        return birth
+        return self._find_aside(self._of_the_gradients)
 
     def at_the_end(self) -> tuple[float, Provenance | None] | None:
         """Check the latest pass, if the script ends before its backward pass. Return its loss, UNKNOWN if that is gone,

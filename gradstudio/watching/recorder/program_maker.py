@@ -19,7 +19,7 @@ from gradstudio.crash.recorded_pass import keys_taken
 from gradstudio.session.files.crash_file import PlainCall, RecordedCall, RecordedDerivative
 from gradstudio.watching.births.replay import as_at_the_pass, restore_after
 from gradstudio.watching.hooks.trees import tensors_of, with_tensors
-from gradstudio.watching.recorder.kept_state import KeptBackward, PassEvent
+from gradstudio.watching.recorder.kept_state import CalledModel, KeptBackward, PassEvent
 
 Key = str | int
 # Calls that write, or draw random numbers.
@@ -166,30 +166,9 @@ class ProgramMaker:
             _key(numbers, ref.place) if ref.is_given else self._outside(log.outside[ref.place], {})
             for ref in event.taken
         ]
+        sources = [None if ref.is_given else log.outside[ref.place].tensor for ref in event.taken]
         known: dict[int, Key] = {}
-        waiting = iter(
-            [
-                (key, None if ref.is_given else log.outside[ref.place].tensor)
-                for key, ref in zip(keys, event.taken, strict=True)
-            ]
-        )
-
-        def put_in(tensor: Tensor) -> Tensor:
-            key, held = next(waiting)
-            source = tensor if held is None else held
-            if source.grad_fn is not None or id(source) in known:
-                source = source.detach()
-            if tensor.requires_grad:
-                source = source.detach().requires_grad_()
-            holds.append(source)
-            known[id(source)] = key
-            return source
-
-        holds: list[Tensor] = []  # so that each keeps its id
-        try:
-            inputs, named = with_tensors(kept.inputs, put_in), with_tensors(kept.named_inputs, put_in)
-        except TypeError as fault:
-            raise CannotTell(f"the inputs of the model cannot be given again: {fault}") from None
+        inputs, named, holds = _inputs_again(kept, zip(keys, sources, strict=True), known)
         inner = CallLog(holds=True, device=self._device)
         raised: Exception | None = None
         outputs: list[Tensor] = []
@@ -219,6 +198,7 @@ class ProgramMaker:
             if number >= 0:
                 numbers[number] = key
         _refuse_own_derivative(inner)
+        holds.clear()
 
     @contextmanager
     def _naming(self, model: nn.Module, log: CallLog) -> Iterator[None]:
@@ -242,6 +222,30 @@ class ProgramMaker:
         finally:
             for each in handles:
                 each.remove()
+
+
+def _inputs_again(
+    kept: CalledModel, sources: Iterator[tuple[Key, Tensor | None]], known: dict[int, Key]
+) -> tuple[Any, Any, list[Tensor]]:
+    """Return the inputs of a pass with the recorded tensors in the place of its own, where there is one, and all of
+    them, so that each keeps its id. `known` gets their names."""
+    holds: list[Tensor] = []
+
+    def put_in(tensor: Tensor) -> Tensor:
+        key, source = next(sources)
+        source = tensor if source is None else source
+        if source.grad_fn is not None or id(source) in known:
+            source = source.detach()
+        if tensor.requires_grad:
+            source = source.detach().requires_grad_()
+        holds.append(source)
+        known[id(source)] = key
+        return source
+
+    try:
+        return with_tensors(kept.inputs, put_in), with_tensors(kept.named_inputs, put_in), holds
+    except TypeError as fault:
+        raise CannotTell(f"the inputs of the model cannot be given again: {fault}") from None
 
 
 def _key(numbers: Numbers, place: int) -> Key:

@@ -26,9 +26,6 @@ class CollapseChecks:
 
     def __init__(self, tell: Callable[..., None]) -> None:
         self._tell = tell
-        self.begin()
-
-    def begin(self) -> None:
         self._seen: list[tuple[int, Tensor]] = []  # step and largest spread: the first look and the latest ones
         self._source = ""
 

@@ -43,9 +43,6 @@ class LoopChecks:
 
     def __init__(self, tell: Callable[..., None]) -> None:
         self._tell = tell
-        self.begin()
-
-    def begin(self) -> None:
         self._beats: list[_Beat] = []  # at the latest look
         self._plateaus: dict[int, list[tuple[float, float]]] = {}  # best number and rate of each such schedule, by look
         self._first: dict[str, float] = {}  # share of each schedule at the first look

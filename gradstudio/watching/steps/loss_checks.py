@@ -45,9 +45,6 @@ class LossChecks:
 
     def __init__(self, tell: Callable[..., None]) -> None:
         self._tell = tell
-        self.begin()
-
-    def begin(self) -> None:
         self._seen: deque[_Batch] = deque(maxlen=LOOKS)  # the latest
         self._targets = ""  # the observation about targets that are too large
         self._inputs = ""  # the observation about an input that is too large

@@ -20,9 +20,6 @@ class ModeChecks:
 
     def __init__(self, tell: Callable[..., None]) -> None:
         self._tell = tell
-        self.begin()
-
-    def begin(self) -> None:
         self._was_training: set[int] = set()  # modules
         self._in_evaluation: set[int] = set()  # those that were in training mode before, at the latest look
         self._modal: list[weakref.ref[nn.Module]] | None = None  # parts that compute something else in evaluation mode

@@ -125,6 +125,11 @@ class PassObserver(TrainedModels):
         return self._rows
 
     @property
+    def next_row(self) -> int:
+        """Row of the run's next step."""
+        return self._rows // self.options.every
+
+    @property
     def waits_to_join(self) -> bool:
         """Whether its first step is made and not reported yet."""
         return self._rows == 1 and self._undelivered is not None and self.first_of[1] > 0
@@ -238,20 +243,19 @@ class PassObserver(TrainedModels):
         self._training.on_discarded_gradients(finite=not self._step.is_broken and self._step.used is None)
         if self._step.used is not None:
             self._sink.play(self, self._step.used)
-        if self._step.is_broken and self._step.used is None:
-            skipped, moved = self._skipped_batch(), self.parameters.weight_marks() != self._step.weights_of_pass
-            if moved:
-                return skipped.provenance
-            self._step.skipped_batches.append(skipped)
-        else:
+        if not self._step.is_broken or self._step.used is not None:
             self.births.restart()
+            return None
+        skipped = self._skipped_batch()
+        if self.parameters.weight_marks() != self._step.weights_of_pass:
+            return skipped.provenance
+        self._step.skipped_batches.append(skipped)
         return None
 
     def _skipped_batch(self) -> SkippedBatch:
-        if self._step.birth is not None:
-            self.births.restart()
-            return SkippedBatch(self._step.losses, self._step.birth, "", after_backward=True)
-        return SkippedBatch(self._step.losses, *self.births.birth_of_discarded(), after_backward=True)
+        birth = (self._step.birth, "") if self._step.birth is not None else self.births.birth_of_discarded()
+        self.births.restart()
+        return SkippedBatch(self._step.losses, *birth, after_backward=True)
 
     def _report_skipped_batches(self, *, finite: bool) -> None:
         """Report the batches that the script has skipped since the previous step."""

@@ -18,9 +18,6 @@ class RoundingChecks:
 
     def __init__(self, tell: Callable[..., None]) -> None:
         self._tell = tell
-        self.begin()
-
-    def begin(self) -> None:
         self._kept: list[tuple[Tensor, Tensor]] = []  # weights in bfloat16 with their values before an update
         self._rounded = 0  # consecutive looks at which most of them were unchanged after it
 

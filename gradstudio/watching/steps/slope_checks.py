@@ -52,9 +52,6 @@ class SlopeChecks:
 
     def __init__(self, tell: Callable[..., None]) -> None:
         self._tell = tell
-        self.begin()
-
-    def begin(self) -> None:
         self._zeros = 0  # consecutive steps whose gradient was exactly 0
         self._handles: list[Any] = []
         self._ends: dict[str, None] = {}  # operations in which the gradient ended
@@ -73,10 +70,13 @@ class SlopeChecks:
             if not is_leaf(node):
                 self._handles.append(node.register_hook(partial(self._on_derivative, node)))
 
+    @property
+    def is_observing(self) -> bool:
+        """Whether the current backward pass is observed."""
+        return bool(self._handles)
+
     def after_backward(self, model: ModelLike) -> None:
-        """Report where the gradient ended, if that was observed."""
-        if not self._handles:
-            return
+        """Report where the gradient ended in an observed pass."""
         for handle in self._handles:
             handle.remove()
         ends, cancelled = list(self._ends), [node for node in self._starved if self._fed.get(node) == {"sub"}]

@@ -155,7 +155,7 @@ class Observer(PassObserver):
         if self._step.is_empty and gradient is not None and not (
             self.options.updates and self.parameters.measure_change(gradient.layers).norm
         ):  # fmt: skip
-            self._training.on_empty_step()
+            self._training.reach.on_empty_step()
             self._restart()  # as Lightning does for a skipped batch: nothing moves without a gradient
         elif self._step.left_out:
             self._finish(skipped=True)

@@ -1,90 +1,58 @@
-"""Faults of a training whose numbers are sound: steps that move nothing, parameters that nothing trains, parts in
-evaluation mode, gradients that are discarded or summed without dividing, a loss with the wrong inputs. All of it is
-read rather than measured; most of it is checked only now and then."""
+"""Faults of a training whose numbers are sound: parameters that nothing trains, parts in evaluation mode, gradients
+that are discarded or summed without dividing, a loss with the wrong inputs. All of it is read rather than measured;
+most of it is checked only now and then."""
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
-from torch.optim.lr_scheduler import LRScheduler
 
 from gradstudio.core.diagnosis.finding import Finding, Severity
 from gradstudio.core.diagnosis.script_faults import script_fault
 from gradstudio.core.history import LOOK_EVERY
 from gradstudio.core.provenance import operation_of
-from gradstudio.core.text import plural
 from gradstudio.engine.operation_watcher import values_of
-from gradstudio.watching.births.loss_graph import faults_of, in_words, is_undivided_mean
+from gradstudio.watching.births.loss_graph import faults_of, is_undivided_mean
 from gradstudio.watching.births.operation_lines import line_of
 from gradstudio.watching.births.saved_tensors import saved_of
-from gradstudio.watching.births.step_births import Births
 from gradstudio.watching.hooks.leaves import leaves_before
 from gradstudio.watching.hooks.torch_hooks import Roots
-from gradstudio.watching.measuring.parameters import Parameters
 from gradstudio.watching.measuring.parted_parameters import local_part
 from gradstudio.watching.script import model_layers
-from gradstudio.watching.script.script_names import name_of, variables
+from gradstudio.watching.script.script_names import name_of
 from gradstudio.watching.steps.collapse_checks import CollapseChecks
-from gradstudio.watching.steps.joined_optimizers import main_of, members_of
+from gradstudio.watching.steps.joined_optimizers import members_of
 from gradstudio.watching.steps.loop_checks import LoopChecks
 from gradstudio.watching.steps.loss_checks import LossChecks
 from gradstudio.watching.steps.mode_checks import ModeChecks, keeps_statistics, root_of
+from gradstudio.watching.steps.reach_checks import ReachChecks, name_of_optimizer
 from gradstudio.watching.steps.rounding_checks import AGAIN, RoundingChecks
 from gradstudio.watching.steps.slope_checks import SlopeChecks
-from gradstudio.watching.steps.watch_options import Options
+
+if TYPE_CHECKING:
+    from gradstudio.watching.steps.pass_observer import PassObserver
 
 _SEVERAL = 3  # backward passes of a step: two may be two losses, or one pass that only measures
 _LARGE = 1e15  # norm above which the square of an entry may exceed float32
 _AT = 3  # step whose backward pass is searched for the parameters that it reaches
 
 
-class ObserverView(Protocol):
-    """The interface of an observer for these checks."""
-
-    parameters: Parameters
-    births: Births
-    options: Options
-    schedules: list[weakref.ref[LRScheduler]]
-
-    @property
-    def optimizer(self) -> Any: ...
-    @property
-    def models(self) -> list[nn.Module]: ...
-    @property
-    def next_step(self) -> int: ...
-    def all_parameters(self) -> list[Tensor]: ...
-    def all_optimized_parameters(self) -> set[int] | None: ...
-    def trains_any(self, tensors: set[int]) -> bool: ...
-
-
 class TrainingChecks:
     """Checks the training of one observer; `find` receives the findings."""
 
-    def __init__(self, observer: ObserverView, find: Callable[[Finding], None]) -> None:
+    def __init__(self, observer: PassObserver, find: Callable[[Finding], None]) -> None:
         self._observer, self._find = observer, find
-        self._empty = 0  # consecutive steps that moved nothing
-        self._passes = 0  # backward passes of the process since the first of them
-        self._begins_anew = False  # whether the latest backward pass began at tensors without a graph
-        self._wants_leaves = False  # whether the next backward pass is searched for its parameters
-        self._unheld: tuple[str, ...] = ()
-        self._loss_checks, self._collapse_checks = LossChecks(self._tell), CollapseChecks(self._tell)
-        self._loop_checks = LoopChecks(self._tell_of_steps)
-        self._mode_checks, self._rounding_checks = ModeChecks(self._tell), RoundingChecks(self._tell)
-        self._slope_checks = SlopeChecks(self._tell)
+        self.reach = ReachChecks(observer, self._tell)
         self.begin()
 
     def begin(self) -> None:
         """Begin with a run."""
-        self._loss_checks.begin()
-        self._collapse_checks.begin()
-        self._loop_checks.begin()
+        self._loss_checks, self._collapse_checks = LossChecks(self._tell), CollapseChecks(self._tell)
+        self._loop_checks, self._mode_checks = LoopChecks(self._tell_of_steps), ModeChecks(self._tell)
+        self._rounding_checks, self._slope_checks = RoundingChecks(self._tell), SlopeChecks(self._tell)
         self._told: set[str] = set()
-        self._rounding_checks.begin()
-        self._slope_checks.begin()
-        self._mode_checks.begin()
         self._was_large = False  # whether the optimizer's state may be non-finite
         self._means = 0  # backward passes of the step from a mean that was not divided
         self._undivided = 0  # consecutive steps with nothing else
@@ -94,36 +62,24 @@ class TrainingChecks:
         self._marks: list[int] = []  # of the weights at the latest backward pass
         self._given: list[int] = []  # marks of the resulting gradients
 
-    @property
-    def _step(self) -> int:
-        """Row of the run's next step."""
-        return self._observer.next_step // self._observer.options.every
-
     def _tell(
         self, rule: str, evidence: str, first: int | None = None, *, known: str = "", layers: tuple[str, ...] = (),
         severity: Severity | None = None,
     ) -> None:  # fmt: skip
-        first = self._step if first is None else min(first, self._step)
+        last = self._observer.next_row
         self._told.add(rule)
-        self._find(script_fault(rule, evidence, first, self._step, known=known, layers=layers, severity=severity))
+        first = last if first is None else min(first, last)
+        self._find(script_fault(rule, evidence, first, last, known=known, layers=layers, severity=severity))
 
     def _tell_of_steps(self, rule: str, evidence: str, first: int, **named: Any) -> None:
         self._tell(rule, evidence, first // self._observer.options.every, **named)
-
-    @property
-    def _optimizer_name(self) -> str:
-        return name_of(main_of(self._observer.optimizer)).rpartition(".")[2] or "optimizer"
 
     # ---- backward passes
 
     def before_backward(self, roots: Roots) -> None:
         """Check the roots of a backward pass."""
         observer = self._observer
-        self._passes += 1
-        self._begins_anew = all(root.grad_fn is None for root in roots.tensors)
-        if self._wants_leaves:
-            self._wants_leaves = False
-            self._unheld = self._unheld_names(roots.tensors)
+        self.reach.before_backward(roots.tensors)
         if self._loses:
             self._loses = self._is_a_new_pass(roots)
             self._halves += any(map(_is_half, roots.tensors))
@@ -134,20 +90,12 @@ class TrainingChecks:
             self._look_at_loss(roots)
         self._slope_checks.before_backward(roots.tensors)
         if observer.next_step % (observer.options.every * LOOK_EVERY) == 0:
-            self._loss_checks.look(roots, observer.births.passes.mark, self._step)
+            self._loss_checks.look(roots, observer.births.passes.mark, self._observer.next_row)
             model = model_layers.together(observer.models)
-            self._collapse_checks.look(roots.tensors, observer.births.passes.mark, model, self._step)
+            self._collapse_checks.look(roots.tensors, observer.births.passes.mark, model, self._observer.next_row)
         if observer.next_step == _AT and observer.optimizer is not None and "without_optimizer" not in self._told:
             self._told.add("without_optimizer")
-            if names := self._unheld_names(roots.tensors):
-                text = f"A backward pass brings gradients to {in_words(names)}, which no optimizer holds."
-                mend = f"`{self._optimizer_name}.add_param_group({{'params': ...}})` with them"
-                if place := _plain_list():
-                    text += (
-                        f" Layers are kept in `{place}`, which is no module, so `parameters()` does not have theirs."
-                    )
-                    mend = f"`{place} = nn.ModuleList(...)`, or `nn.ModuleDict`, before the optimizer is made"
-                self._tell("without_optimizer", text, known=mend, layers=names)
+            self.reach.look(roots.tensors)
 
     def _look_at_loss(self, roots: Roots) -> None:
         for fault in faults_of(roots.tensors):
@@ -155,26 +103,6 @@ class TrainingChecks:
                 source = line_of([fault.operation], model_layers.together(self._observer.models))
                 where = f", at {source}" if source else ""
                 self._tell(fault.rule, f"{fault.evidence}{where}.", known=fault.known)
-
-    def _unheld_names(self, roots: Sequence[Tensor]) -> tuple[str, ...]:
-        """Return the parameters that a backward pass reaches and that belong to no optimizer of the process, by the
-        names of the module that has them all and those of this one, otherwise of the modules that have no others."""
-        held = self._observer.all_optimized_parameters()
-        if held is None:
-            return ()
-        leaves = [leaf for leaf in leaves_before(roots) if isinstance(leaf, nn.Parameter) and id(leaf) not in held]
-        if not leaves:
-            return ()
-        beside = [] if self._empty else self._observer.all_parameters()
-        around = model_layers.modules_with([*leaves, *beside])[:1] or [
-            each[0] for each in model_layers.models_of(leaves)
-        ]
-        ids, names = set(map(id, leaves)), model_layers.names_of(around)
-        return tuple(
-            f"{name_of(module) or name}.{own}".strip(".")
-            for module, name in zip(around, names, strict=True)
-            for own, leaf in module.named_parameters() if id(leaf) in ids
-        )  # fmt: skip
 
     def before_eval(self, module: nn.Module) -> None:
         """`eval()` is called on a module; before the first step that may be meant to last."""
@@ -197,7 +125,8 @@ class TrainingChecks:
     def after_backward(self) -> None:
         """Record the weights and gradients after a backward pass."""
         parameters, step = self._observer.parameters, self._observer.next_step
-        self._slope_checks.after_backward(model_layers.together(self._observer.models))
+        if self._slope_checks.is_observing:
+            self._slope_checks.after_backward(model_layers.together(self._observer.models))
         if step < AGAIN:
             self._given = parameters.marks()
         if (step + 1) % LOOK_EVERY == 0:
@@ -231,41 +160,18 @@ class TrainingChecks:
             if self._undivided == AGAIN:
                 text = f"Each step adds up the gradients of {micro_batches} backward passes, each of a mean loss."
                 self._tell("undivided_sum", text, 0, known=str(micro_batches))
-        self._means = self._empty = self._passes = 0
+        self._means = 0
+        self.reach.on_step()
         passes = observer.births.passes
         if passes.without_gradient:
             self._loop_checks.on_passes(passes.without_gradient, observer.next_step)
             passes.without_gradient = 0
         if observer.next_step == 0 or (observer.next_step + 1) % (observer.options.every * LOOK_EVERY) == 0:
-            self._mode_checks.look(observer.models, self._parts, self._step)
+            self._mode_checks.look(observer.models, self._parts, self._observer.next_row)
             self._loop_checks.look(observer.schedules, observer.next_step)
-        self._rounding_checks.after_update(observer.optimizer, self._step)
+        self._rounding_checks.after_update(observer.optimizer, self._observer.next_row)
         lost, halves, self._lost, self._halves = self._lost, self._halves, 0, 0
         return lost if self._loses and (lost + 1 >= _SEVERAL or lost + 1 == halves) else 0
-
-    def on_empty_step(self) -> None:
-        """The optimizer stepped and none of its parameters had a gradient."""
-        self._empty += 1
-        self._wants_leaves = self._empty == LOOK_EVERY - 1
-        if self._empty < LOOK_EVERY or self._passes < self._empty:
-            return
-        tensors = self._observer.all_parameters()
-        text = (
-            f"The latest {plural(self._empty, 'call', 'calls')} of `{self._optimizer_name}.step()` moved nothing: none "
-            f"of its {plural(len(tensors), 'tensor', 'tensors')} had a gradient, though backward passes went on."
-        )
-        if frozen := sum(not tensor.requires_grad for tensor in tensors):
-            text += f" {frozen:,} of them have `requires_grad=False`."
-        if self._unheld:
-            text += f" The gradients arrived in {in_words(self._unheld)}, which no optimizer holds."
-        mend = (
-            f"`{self._optimizer_name} = torch.optim....(model.parameters(), ...)` again, after layers were replaced, "
-        )
-        mend += "frozen or thawed"
-        if self._begins_anew:
-            text += " The backward pass begins at a tensor that has no graph: nothing leads from it to a parameter."
-            mend = "the loss as it was computed, without `.item()`, `.detach()` or `torch.tensor(...)` on it"
-        self._tell("nothing_moves", text, self._step - 1, known=mend, layers=self._unheld)
 
     def _parts(self) -> Iterator[tuple[str, nn.Module]]:
         models = self._observer.models
@@ -287,22 +193,14 @@ class TrainingChecks:
         self._collapse_checks.end()
         names = [name for name, _ in self._parts()]
         self._loop_checks.end(observer.next_step, list(self._parts()), root_of(names[:1]))
-        frozen = [each for each in tensors if not each.requires_grad and not observer.trains_any({id(each)})]
-        if frozen and observer.optimizer is not None:
-            names = model_layers.names(model_layers.together(observer.models), observer.optimizer)
-            known = tuple(names[id(tensor)] for tensor in frozen)
-            text = (
-                f"{len(frozen):,} of the {len(tensors):,} tensors that `{self._optimizer_name}` holds have "
-                f"`requires_grad=False` at the end and were not trained: {in_words(known)}."
-            )
-            self._tell("frozen_parameters", text, 0)
+        self.reach.end()
         if self._was_large:
             self._look_at_state()
         for name, part in self._parts():
             for own, buffer in part.named_buffers(recurse=False) if keeps_statistics(part) else ():
                 if buffer.is_floating_point() and not (values := values_of(buffer)).finite:
                     text = f"The buffer {name}.{own} holds {values.broken} at the end."
-                    self._tell("spoiled_buffer", text, self._step - 1, known=name)
+                    self._tell("spoiled_buffer", text, self._observer.next_row - 1, known=name)
                     return
 
     def _look_at_state(self) -> None:
@@ -318,18 +216,8 @@ class TrainingChecks:
                 if not values.finite and local_part(tensor).isfinite().all():
                     name = names.get(id(tensor), "a parameter")
                     text = f"{what} of {name} holds {values.broken}, while the parameter itself is finite."
-                    self._tell("spoiled_state", text, self._step - 1, known=self._optimizer_name)
+                    self._tell("spoiled_state", text, self._observer.next_row - 1, known=name_of_optimizer(optimizer))
                     return
-
-
-def _plain_list() -> str:
-    """Return where a module of the script keeps modules in a plain container; "" if none does."""
-    for each in (part for _, value in variables() if isinstance(value, nn.Module) for part in value.modules()):
-        for name, value in vars(each).items():
-            inner = list(value.values()) if isinstance(value, dict) else value
-            if name[0] != "_" and isinstance(inner, (list, tuple)) and any(isinstance(one, nn.Module) for one in inner):
-                return f"self.{name}"
-    return ""
 
 
 def _is_half(root: Tensor) -> bool:
