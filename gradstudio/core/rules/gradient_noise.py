@@ -17,8 +17,9 @@ from gradstudio.core.text import number
 @dataclass
 class GradientNoise(Looking):
     """Fires if for LOOK_EVERY steps something more than `times` as long as the gradient was added to it before
-    clipping (after it, where single examples are clipped), in a run that does badly or not yet well. The size of the addition follows from three measured numbers:
-    the norm of the true gradient, the norm that reached the optimizer, and the share of the norm left by clipping."""
+    clipping (after it, where single examples are clipped), in a run that does badly or not yet well. The size of the
+    addition follows from three measured numbers: the norm of the true gradient, the norm that reached the optimizer,
+    and the share of the norm left by clipping."""
 
     rule = "gradient_noise"
     times: float = 10.0
@@ -41,8 +42,8 @@ class GradientNoise(Looking):
         as_long = float(f"{norm / math.sqrt(entries):.1g}")
         self.tell(
             history, "critical" if state.failing else "warning", "Noise covers the gradient",
-            f"At step {step:,} the gradient norm was {number(norm)}{after}, and what was clipped or went to the optimizer had "
-                f"a norm of {number(passed)}: about {number(added)} was added in between.",
+            f"At step {step:,} the gradient norm was {number(norm)}{after}, and what was clipped or went to the "
+                f"optimizer had a norm of {number(passed)}: about {number(added)} was added in between.",
             f"What was added is about {number(added / norm)} times as long as the gradient, so the update follows it "
                 "and not the gradient.",
             tuple(f"gradients.noise_std={value:g}" for value in (as_long, 0.0)),
