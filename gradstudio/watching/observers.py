@@ -16,10 +16,8 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from gradstudio.watching.hooks.leaves import reached_weights
 from gradstudio.watching.hooks.torch_hooks import Roots
-from gradstudio.watching.measuring.parted_parameters import are_sharded
-from gradstudio.watching.ranks.inner_optimizers import is_within
+from gradstudio.watching.ranks.inner_optimizers import is_within, optimizers_of
 from gradstudio.watching.script import model_layers
-from gradstudio.watching.script.living_objects import living
 from gradstudio.watching.steps.joined_observer import JoinedObserver
 from gradstudio.watching.steps.sink import Sink
 from gradstudio.watching.steps.step_observer import Observer
@@ -75,7 +73,7 @@ class Observers:
         self._find_schedules(observer, optimizer)
         self.all.append(observer)
         if optimizer is None and model is not None and not self._in_pass:
-            for each in _optimizers_of(model):
+            for each in optimizers_of(model):
                 self._adopt(each)
         return observer
 
@@ -172,14 +170,9 @@ class Observers:
         if len(waiting) < 2:
             return
         first = waiting[0]
-        members = [
-            each
-            for each in waiting
-            if (each.first_of, each.thread, each.options) == (first.first_of, first.thread, first.options)
-        ]
-        if len(members) < 2 or not model_layers.modules_with(
-            [tensor for each in members for tensor in each.all_parameters()]
-        ):
+        members = [each for each in waiting if each.is_beside(first)]
+        tensors = [tensor for each in members for tensor in each.all_parameters()]
+        if len(members) < 2 or not model_layers.modules_with(tensors):
             return
         for each in members:
             self._sink.forget(each)
@@ -212,21 +205,15 @@ class Observers:
         observer.thread, observer.claimed = here, True
         others = {each.ident for each in threading.enumerate()} - {here}
         held = set(map(id, observer.all_parameters()))
-        for other in self.all:
-            if (
-                other.claimed
-                and other.thread in others
-                and any(id(tensor) in held for tensor in other.all_parameters())
-            ):
+        for other in (each for each in self.all if each.claimed and each.thread in others):
+            if not held.isdisjoint(map(id, other.all_parameters())):
                 self._give_up("two threads train the same parameters")
                 return
 
     def _look_for_weights(self, roots: Roots) -> None:
         """Observe the weights that a backward pass reaches, as they belong to no torch optimizer."""
-        fruitless = [
-            candidate for tried in self._tried if (candidate := tried()) is not None and not candidate.has_rows
-        ]
-        if len(fruitless) >= FRUITLESS:
+        tried = [observer for each in self._tried if (observer := each()) is not None]
+        if sum(not each.has_rows for each in tried) >= FRUITLESS:
             return
         held = {id(tensor) for observer in self.all for tensor in observer.all_parameters()}
         candidate = [tensor for tensor in reached_weights(roots.tensors) if id(tensor) not in held]
@@ -318,16 +305,3 @@ class Observers:
             return  # an evaluation
         for observer in self._of_this_thread():
             observer.autocast.on_autocast(dtype)
-
-
-def _optimizers_of(model: nn.Module) -> list[Optimizer]:
-    """Return the existing optimizers if several share a model's parameters, or if these are shards; [] if some overlap,
-    as the script may have discarded one of them."""
-    own = list(model.parameters())
-    ids, made = set(map(id, own)), [each for each in living(Optimizer) if "param_groups" in vars(each)]
-    among = [each for each in made if not is_within(each, made)]
-    held = {id(each): [id(tensor) for tensor in model_layers.of_optimizer(each)] for each in among}
-    among = [each for each in among if not ids.isdisjoint(held[id(each)])]
-    every = [tensor for each in among for tensor in held[id(each)]]
-    is_needed = len(among) > 1 or are_sharded(own)
-    return among if is_needed and len(every) == len(set(every)) else []

@@ -214,9 +214,8 @@ class Watcher:
         """Return the ids of the parameters of all optimizers; None if not every optimizer is watched."""
         if not self._every_optimizer:
             return None
-        return {
-            id(tensor) for each in self.observers.all if each.optimizer is not None for tensor in each.all_parameters()
-        }
+        optimized = [each for each in self.observers.all if each.optimizer is not None]
+        return {id(tensor) for each in optimized for tensor in each.all_parameters()}
 
     # ---- rows and lines
 

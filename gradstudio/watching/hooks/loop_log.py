@@ -4,6 +4,10 @@ consecutive steps becomes a `Loop` to be judged; everything else stays unknown."
 from __future__ import annotations
 
 import math
+import weakref
+from collections.abc import Iterable
+
+from torch.optim.lr_scheduler import LRScheduler
 
 from gradstudio.core.loop_calls import Call, Loop, right
 
@@ -18,6 +22,7 @@ class LoopLog:
     def __init__(self) -> None:
         self._before: frozenset[str] = frozenset()  # the faults of the previous step
         self._told = False
+        self._epochs: list[int | None] = []  # of the schedules, at the latest backward pass
         # Whether a backward pass found the gradients of the previous step, so that `stepped` must include those after
         # the step.
         self.wants_marks = False
@@ -61,9 +66,13 @@ class LoopLog:
         else:
             self._clipped_late = True
 
-    def on_schedule(self, micro_batches: int) -> None:
-        """A schedule moves after this many micro-batches."""
-        self._scheduled.add(micro_batches)
+    def look_at_schedules(self, schedules: Iterable[weakref.ref[LRScheduler]], micro_batches: int) -> None:
+        """A backward pass begins after this many micro-batches: check whether a schedule has moved since the previous
+        one."""
+        now = [getattr(schedule, "last_epoch", None) for each in schedules if (schedule := each()) is not None]
+        if micro_batches and now != self._epochs:
+            self._scheduled.add(micro_batches)
+        self._epochs = now
 
     def on_step(
         self, micro_batches: int, *, scale: float, around: bool, skipped: bool, left: list[int] | None, lost: int = 0,

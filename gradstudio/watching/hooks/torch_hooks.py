@@ -89,15 +89,15 @@ class Hooks:
         self._hook_steps()
         self._hook_scaler()
         self._wrap(torch.autocast, "__enter__", self._before_autocast, None)
-        self._wrap(Optimizer, "__init__", None, self._after_making)
-        self._wrap(nn.Module, "compile", None, self._after_compiling)
+        self._wrap(Optimizer, "__init__", None, _with_owner(self._listener.on_optimizer))
+        self._wrap(nn.Module, "compile", None, _with_owner(self._listener.on_compile))
         self._wrap(nn.Module, "eval", self._listener.before_eval, None)
         if "torch._dynamo" in sys.modules:
             leave_uncompiled_from_now_on()
         self._wrap(torch, "compile", leave_uncompiled, None)
         # not `step` of a scheduler, whose warnings name the calling line
         for kind in (LRScheduler, ReduceLROnPlateau):  # the latter does not call the former
-            self._wrap(kind, "__init__", None, self._after_making_schedule)
+            self._wrap(kind, "__init__", None, _with_owner(self._listener.on_schedule))
         # torch.jit would compile the hooks of a model, and fails on ours; a file that contains them is a different
         # file, which torch.load refuses unless it is trusted
         self._wrap(torch, "save", self._before_copying, self._after_copying)
@@ -212,9 +212,6 @@ class Hooks:
         if (dtype := clipping_hooks.autocast_format(autocast)) is not None:
             self._listener.on_autocast(dtype)
 
-    def _after_making(self, _given: Any, optimizer: Optimizer, *_: Any, **__: Any) -> None:
-        self._listener.on_optimizer(optimizer)
-
     def _before_copying(self, *_: Any, **__: Any) -> None:
         if threading.get_ident() == self._thread:  # another thread may be within a forward pass
             self._listener.before_copying()
@@ -230,12 +227,6 @@ class Hooks:
     def _after_clipping(self) -> None:
         if self._active:
             self._listener.after_clipping()
-
-    def _after_making_schedule(self, _given: Any, scheduler: LRScheduler, *_: Any, **__: Any) -> None:
-        self._listener.on_schedule(scheduler)
-
-    def _after_compiling(self, _given: Any, model: nn.Module, *_: Any, **__: Any) -> None:
-        self._listener.on_compile(model)
 
     # ---- replacing
 
@@ -279,6 +270,11 @@ class _Depth(threading.local):
     """The nesting depth of backward passes in a thread."""
 
     value = 0
+
+
+def _with_owner(call: Callable[[Any], None]) -> Callable[..., None]:
+    """Return a function to be called after a method, which calls another one with the object of that method."""
+    return lambda _given, owner, *_, **__: call(owner)
 
 
 def _with_tuples(arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

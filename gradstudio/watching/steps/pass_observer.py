@@ -71,7 +71,6 @@ class PassObserver(TrainedModels):
         self._in_scaler = False
         self._loop, self._settings = LoopLog(), SettingsReader()
         self.schedules: list[weakref.ref[LRScheduler]] = []
-        self._epochs: list[int | None] = []  # of the schedules, at the latest backward pass
         self._clock = time.perf_counter()
         self.layers: tuple[Layer, ...] = ()  # each parameter
         self._shown = ModuleLayers((), MOST_LAYERS)  # how they are shown
@@ -133,6 +132,10 @@ class PassObserver(TrainedModels):
     def waits_to_join(self) -> bool:
         """Whether its first step is made and not reported yet."""
         return self._rows == 1 and self._undelivered is not None and self.first_of[1] > 0
+
+    def is_beside(self, other: PassObserver) -> bool:
+        """Return whether its first step came after the same backward pass, and it is watched in the same way."""
+        return (self.first_of, self.thread, self.options) == (other.first_of, other.thread, other.options)
 
     def waits_for(self, model: nn.Module) -> bool:
         """Return whether it observes this model and knows no optimizer and no step of it yet."""
@@ -225,7 +228,7 @@ class PassObserver(TrainedModels):
         else:
             self._loop.on_gradients(self._marks)
         if self.schedules:
-            self._look_at_schedules()
+            self._loop.look_at_schedules(self.schedules, self._step.micro_batches)
         # whether figures are read just before the update, as a GPU is still computing them
         later = self.parameters.answers_later and self._optimizer() is not None
         birth = self.births.before_backward(
@@ -335,10 +338,3 @@ class PassObserver(TrainedModels):
         """Forget gradients that the script has replaced by others."""
         if self._step.has_thrown and self._step.forget_replaced(self.parameters):
             self._training.forget_discarded()
-
-    def _look_at_schedules(self) -> None:
-        """Check whether a scheduler has moved since the previous backward pass."""
-        now = [getattr(schedule, "last_epoch", None) for each in self.schedules if (schedule := each()) is not None]
-        if self._step.micro_batches and now != self._epochs:
-            self._loop.on_schedule(self._step.micro_batches)
-        self._epochs = now
