@@ -262,11 +262,10 @@ class Trainer(TrainerState):
     def _clip(self, reading: Reading, *, measured: bool = True) -> None:
         """Clip the gradients if the knobs ask for it."""
         knobs = self.experiment.clipping
-        if knobs.kind == "none":
+        if knobs.kind != "none":
+            self.observer.call("clip")
+        if knobs.kind in ("none", "per_example"):  # the latter has acted between the passes
             return
-        self.observer.call("clip")
-        if knobs.kind == "per_example":
-            return  # it has acted between the passes
         before = self._unclipped_gradients.copy_(self.flat.gradients) if measured else self.flat.gradients
         if reading.clipping[knobs.kind](self.flat, knobs, self.clip_memory) and measured:
             reading.on_clip(before, self.flat.gradients)
@@ -297,6 +296,5 @@ class Trainer(TrainerState):
         """Return whether the host has to read something in the next step. torch's own GradScaler checks at every step
         whether it overflowed."""
         self._settings_in_force()
-        return (
-            self._reads_at_once or self.requests.any or self.passes.watched or loss_scale.kind(self.scaler) == "dynamic"
-        )
+        asked = self._reads_at_once or self.requests.any or self.passes.watched
+        return asked or loss_scale.kind(self.scaler) == "dynamic"

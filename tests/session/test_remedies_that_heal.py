@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gradstudio.core import presets
-from gradstudio.core.diagnosis import birth_remedies
+from gradstudio.core.diagnosis import birth_remedies, operation_remedies
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.diagnosis.overflow_remedies import OF_HALF, of_overflow
 from gradstudio.core.events import Change
@@ -60,9 +60,9 @@ def is_sound(function: Callable[[Tensor], Tensor], given: Tensor) -> bool:
     return bool(result.isfinite().all() and x.grad.isfinite().all())
 
 
-@pytest.mark.parametrize("operation", birth_remedies._DEFINED)
+@pytest.mark.parametrize("operation", operation_remedies._DEFINED)
 def test_a_line_for_an_operation_mends_it_where_it_is_not_defined(operation: str) -> None:
-    written = re.findall(r"`([^`]+)`", birth_remedies._DEFINED[operation])
+    written = re.findall(r"`([^`]+)`", operation_remedies._DEFINED[operation])
     spoiled = BY_ROOT.get(operation) or (
         computed(written[1]) if len(written) > 1 and "cdist" not in written[1] else None
     )
@@ -84,7 +84,7 @@ def test_losses_of_nothing_are_finite_as_they_are_offered() -> None:
     lengths = torch.tensor([4, 4]), torch.tensor([2, 9])
     labels = torch.ones(2, 9, dtype=torch.long)
     assert not functional.ctc_loss(scores, labels, *lengths).isfinite()
-    assert "zero_infinity=True" in birth_remedies._ALWAYS["ctc_loss"]
+    assert "zero_infinity=True" in operation_remedies._ALWAYS["ctc_loss"]
     assert functional.ctc_loss(scores, labels, *lengths, zero_infinity=True).isfinite()
     x = torch.zeros(0)
     assert computed(birth_remedies._OF_NONE[0].split("`")[1])(x).isfinite() and not x.mean().isfinite()

@@ -7,49 +7,13 @@ import ast
 import math
 import re
 
+from gradstudio.core.diagnosis.operation_remedies import plain_name, remedy_of_name, remedy_of_part
 from gradstudio.core.diagnosis.overflow_remedies import of_overflow
 from gradstudio.core.diagnosis.undefined_operations import MEAN_OF_NONE, OF_NEGATIVE, ROOT_OF_NEGATIVE, undefined_for
-from gradstudio.core.provenance import OF_A_MASK, Operation, Provenance, operation_of
+from gradstudio.core.provenance import OF_A_MASK, Operation, Provenance
 from gradstudio.core.unknown import UNKNOWN, is_known
 
 _OVERFLOWS = 1e15  # a gradient whose square, which Adam uses, may exceed the range of float32
-_LOG = (
-    "`torch.log(x.clamp_min(1e-8))` in place of `torch.log(x)`, or, where `x` is a softmax or sigmoid, "
-    "`F.log_softmax` or `F.logsigmoid` of the scores"
-)
-_NORM = "`torch.sqrt((x ** 2).sum() + 1e-8)` in place of `x.norm()`: its derivative at 0 is not defined"
-# By the name of an operation.
-_DEFINED: dict[str, str] = {
-    "logit": "`torch.logit(x, eps=1e-6)` in place of `torch.logit(x)`",
-    **dict.fromkeys(("log", "log2", "log10"), _LOG),
-    "log1p": "`torch.log1p(x.clamp_min(-1 + 1e-6))` in place of `torch.log1p(x)`, or `F.softplus(x)` of an output",
-    "lgamma": "`torch.lgamma(x.clamp_min(1e-6))` in place of `torch.lgamma(x)`, or `F.softplus(x)` of an output",
-    "div": "`a / (b + 1e-8)` in place of `a / b`, or no division where `b` is 0",
-    "reciprocal": "`1 / (x + 1e-8)` in place of `1 / x`",
-    "rsqrt": "`torch.rsqrt(x + 1e-8)` in place of `torch.rsqrt(x)`: at 0 it is Inf",
-    "sqrt": "`torch.sqrt(x + 1e-8)` in place of `torch.sqrt(x)`: its derivative at 0 is Inf",
-    "pow": "`(x + 1e-8) ** p` in place of `x ** p`: at 0 it or its derivative is not finite",
-    **dict.fromkeys(("norm", "linalg_norm", "linalg_vector_norm"), _NORM),
-    **dict.fromkeys(
-        ("cdist", "cdist_forward", "euclidean_dist"),
-        "`torch.sqrt(squares + 1e-8)` in place of `torch.cdist`: its derivative at 0 is not defined",
-    ),
-    "linalg_slogdet": "`torch.logdet(x + 1e-3 * torch.eye(len(x)))` in place of `torch.logdet(x)`: the determinant of "
-    "a singular matrix is 0, and rounding may leave it below that",
-    "acos": "`torch.acos(x.clamp(-1 + 1e-6, 1 - 1e-6))`",
-    "acosh": "`torch.acosh(x.clamp_min(1 + 1e-6))` in place of `torch.acosh(x)`: its derivative at 1 is Inf",
-    "asin": "`torch.asin(x.clamp(-1 + 1e-6, 1 - 1e-6))`",
-    "atanh": "`torch.atanh(x.clamp(-1 + 1e-6, 1 - 1e-6))`",
-    "erfinv": "`torch.erfinv(x.clamp(-1 + 1e-6, 1 - 1e-6))`",
-}
-# The same for operations that are undefined for non-finite values, by a part of their name.
-_ALWAYS = {
-    "ctc_loss": "`zero_infinity=True` in `ctc_loss`: a target is longer than what the model gave for it",
-    "weight_norm": "`torch.nn.init.xavier_normal_(layer.weight)` before `weight_norm(layer)`: the direction of weights "
-    "that are all 0 is 0 / 0",
-    "nll_loss": "no step for a batch of which every label is `ignore_index`, or has a class weight of 0: the mean over "
-    "none of them is 0 / 0",
-}
 _OF_A_SOFTMAX = (
     "`assert torch.isfinite(x).any(-1).all()` before the softmax, or a mask that leaves each row one entry: a row of "
     "nothing but -Inf has no softmax",
@@ -142,6 +106,7 @@ _OF_EPS_IN_HALF = "`eps=1e-4` where `{}` is made: float16 rounds its eps to 0, a
 # If the loss code returned a gradient that none of its operations produces.
 CHANGED_BY_A_HOOK = "a hook of the script changed it"  # phrase in a cause for this
 _OF_A_HOOK = ("look for hooks on the loss or on the outputs of the model: one may have changed the gradient",)
+_BY_PHRASE = {CHANGED_BY_A_HOOK: _OF_A_HOOK, GIVEN_NUMBER: _OF_THE_NUMBER, MEAN_OF_NONE: _OF_NONE}
 
 
 def of_birth(
@@ -164,12 +129,8 @@ def of_birth(
         return _OF_A_MASK if birth.chain[0].given_nan else _OF_A_SUM
     if _is_product_with_inf(birth):
         return _OF_A_PRODUCT if GIVEN_NUMBER in birth.cause else _OF_A_MASK
-    if CHANGED_BY_A_HOOK in birth.cause:
-        return _OF_A_HOOK
-    if GIVEN_NUMBER in birth.cause:
-        return _OF_THE_NUMBER
-    if MEAN_OF_NONE in birth.cause:
-        return _OF_NONE
+    if lines := next((lines for phrase, lines in _BY_PHRASE.items() if phrase in birth.cause), ()):
+        return lines
     if birth.phase == "backward" and birth.operation.endswith("Backward"):  # without a number: of the script
         return (_OF_A_FUNCTION.format(birth.operation.removesuffix("Backward")),)
     if OF_NEGATIVE in birth.cause:
@@ -178,8 +139,7 @@ def of_birth(
         return _OF_POSITIVE_ROOT
     if _is_of_one_number(birth):
         return _OF_ONE_NUMBER
-    _, _, form = birth.cause.partition(f"{WRITTEN_AS} ")
-    if form:
+    if form := birth.cause.partition(f"{WRITTEN_AS} ")[2]:
         return (IN_ONE[form],)
     born, in_half = birth.chain[0] if birth.chain else None, _is_in_half(birth)
     if lines := _of_operations(birth):
@@ -210,7 +170,7 @@ def of_update(optimizer: str = "optimizer") -> tuple[str, ...]:
 def _has_overflowed(operation: Operation) -> bool:
     """Return whether an operation produced Inf from finite or unknown values that had not already grown too large."""
     inf_alone = operation.given_inf > 0 and not operation.given_nan
-    if _plain(operation.name) == "exp" and inf_alone and operation.is_birth:
+    if plain_name(operation.name) == "exp" and inf_alone and operation.is_birth:
         return True  # it is Inf of 89, and of what is larger likewise
     return inf_alone and (operation.is_birth or not operation.taken_known) and not operation.taken_largest > _OVERFLOWS
 
@@ -233,7 +193,7 @@ def _is_nan_by_itself(birth: Provenance) -> bool:
 def _is_product_with_inf(birth: Provenance) -> bool:
     """Return whether a product of 0 and Inf produced the NaN."""
     made = birth.chain[0] if birth.chain and birth.phase != "backward" else None
-    if made is None or _plain(made.name) != "mul" or not made.given_nan or made.taken_nan:
+    if made is None or plain_name(made.name) != "mul" or not made.given_nan or made.taken_nan:
         return False
     return made.taken_inf > 0 or f"{GIVEN_NUMBER} -Inf" in birth.cause or f"{GIVEN_NUMBER} Inf" in birth.cause
 
@@ -244,7 +204,7 @@ def _is_of_one_number(birth: Provenance) -> bool:
     born = birth.chain[0] if birth.chain else None
     if born is None or birth.phase == "backward" or not born.is_birth or not born.given_nan:
         return False
-    return _plain(born.name) in ("var", "std", "var_mean", "std_mean")
+    return plain_name(born.name) in ("var", "std", "var_mean", "std_mean")
 
 
 def _is_in_half(birth: Provenance) -> bool:
@@ -259,11 +219,14 @@ def _of_operations(birth: Provenance) -> tuple[str, ...]:
     if operation is None or not operation.is_birth:
         return ()
     several = operation.name.split(" or ")
-    if len(several) == 1 and not undefined_for(birth) and not _always(operation.name):
+    if len(several) == 1 and not undefined_for(birth) and not remedy_of_part(operation.name):
         return ()
-    # the derivative of a root contains a division, which does not appear in the code
-    lines = [_of_name(operation.of) or _of_name(operation.name)] if len(several) == 1 else list(map(_of_name, several))
-    strange = [name for name, line in zip(several, lines, strict=False) if not line and _plain(name) not in _OF_LARGE]
+    if len(several) == 1:  # the derivative of a root contains a division, which does not appear in the code
+        lines = [remedy_of_name(operation.of) or remedy_of_name(operation.name)]
+    else:
+        lines = list(map(remedy_of_name, several))
+    named = zip(several, lines, strict=False)
+    strange = [name for name, line in named if not line and plain_name(name) not in _OF_LARGE]
     if birth.phase == "backward" and len(several) > 1 and strange:
         lines.insert(0, WHICH)
     return tuple(dict.fromkeys(line for line in lines if line))
@@ -271,7 +234,7 @@ def _of_operations(birth: Provenance) -> tuple[str, ...]:
 
 def _without(birth: Provenance) -> tuple[str, ...]:
     """Return how to leave out what the loss or the model was given."""
-    operation = _plain(birth.operation)
+    operation = plain_name(birth.operation)
     if birth.phase == "data" or birth.operation == "input":
         return (_OF_EXAMPLES,)
     return (_OF_TARGETS,) if operation in _COMPARES else (_OF_FACTORS,) if operation == "mul" else ()
@@ -290,25 +253,12 @@ def _of_line(birth: Provenance) -> tuple[str, ...]:
     for each in ast.walk(code):
         match each:
             case ast.BinOp(op=ast.Div(), right=divisor) if not isinstance(divisor, ast.Constant):
-                remedies.append(_of_name("div"))
-            case ast.Call(func=ast.Attribute(attr=name)) if line := _of_name(name):
+                remedies.append(remedy_of_name("div"))
+            case ast.Call(func=ast.Attribute(attr=name)) if line := remedy_of_name(name):
                 remedies.append(line)
             case _:
                 continue
     return tuple(remedies) if len(remedies) == 1 else ()
-
-
-def _of_name(name: str) -> str:
-    return _always(name) or _DEFINED.get(_plain(name), "")
-
-
-def _always(name: str) -> str:
-    return next((line for part, line in _ALWAYS.items() if part in _plain(name)), "")
-
-
-def _plain(name: str) -> str:
-    """Return the name of an operation; "" for a custom Function of the script, whose node has no number."""
-    return "" if name.endswith("Backward") else operation_of(name).strip("_")
 
 
 def _is_softmax_of_inf(birth: Provenance) -> bool:
