@@ -118,7 +118,8 @@ def begin(
     path = out or Path(f"{sheet.id}.toml")
     if path.exists():
         raise WrongRequest(f"{path} is there already; name another with --out, so that no answers are lost")
-    for written in output.write_together({path: worksheet.blank(sheet, name)}):
+    own = exercise if exercise.endswith(".toml") else ""
+    for written in output.write_together({path: worksheet.blank(sheet, name, str(path), own)}):
         say(str(written))
 
 

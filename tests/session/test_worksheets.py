@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shlex
 import tomllib
 from pathlib import Path
 
@@ -283,6 +284,7 @@ def test_the_empty_worksheet_of_any_text_can_be_read(tmp_path: Path) -> None:
     path, sheet = tmp_path / "odd.toml", tmp_path / "sheet.toml"
     path.write_text(EXERCISE.replace("Two rates", "Two\\r\\u0001rates").replace("At its end", "At\\nits\\rend"))
     command("course", "begin", path, "--name", "Ada", "--out", sheet)
+    assert f"gradstudio course runs {shlex.join([str(path), '--sheet', str(sheet)])}" in sheet.read_text()
     assert worksheet.read(sheet).exercise == "odd"
 
 

@@ -4,6 +4,7 @@ it in adds the records of the runs, which are looked up in the student's library
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
@@ -60,13 +61,15 @@ def seed_of(name: str) -> int:
     return 1000 + int.from_bytes(hashlib.sha256(clean(name).encode()).digest()[:4], "big") % SEEDS
 
 
-def blank(exercise: Exercise, name: str) -> str:
-    """Return an empty worksheet for a student, as text."""
-    seed, at = seed_of(name), " --at STEP" if any(run.then for run in exercise.run) else ""
+def blank(exercise: Exercise, name: str, file: str = "", source: str = "") -> str:
+    """Return an empty worksheet for a student, as text. `file` is where it will be, and `source` the file of an
+    exercise that is not bundled, so that its commands can be pasted."""
+    seed, at = seed_of(name), " --at 20" if any(run.then for run in exercise.run) else ""
+    given = ["gradstudio", "course", "runs", *filter(None, [source]), "--sheet", file or f"{exercise.id}.toml"]
     lines = [
         f"# {exercise.title}. {exercise.text}".strip(), "schema = 1", f"exercise = {_quote(exercise.id)}",
         f"name = {_quote(clean(name))}", f"seed = {seed}  # your own: each run has it", "",
-        f"# All runs at once: gradstudio course runs --sheet {exercise.id}.toml{at}", "",
+        f"# All runs at once: {shlex.join(given)}{at}", "",
         "[answers]",
     ]  # fmt: skip
     for place, question in enumerate(exercise.question, 1):
