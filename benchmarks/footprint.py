@@ -125,6 +125,7 @@ def _compare(case: str) -> dict[str, Any]:
     found = estimate(experiment)
     seconds = time.process_time() - started
     gc.collect()  # a loop and its functions know each other
+    gc.freeze()  # torch's own objects, at which every collection would look
     most, scratch = allocated(experiment)
     if experiment.precision.dtype == "fp32":
         scratch = 0
