@@ -132,7 +132,8 @@ def settle() -> None:
     for _ in range(3):
         QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)
         QApplication.processEvents()
-        gc.collect()
+        if not gc.collect():
+            break
     QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)  # of what Qt made for the latest layout
 
 
@@ -209,11 +210,11 @@ def _own_objects() -> list[str]:
     """Return the class of each object of this program, and each tensor."""
     import torch  # late: the window is opened before torch is loaded
 
-    names = [
-        f"{kind.__module__.removeprefix('gradstudio.')}.{kind.__name__}"
-        for kind in map(type, gc.get_objects())
-        if str(kind.__module__).startswith("gradstudio.")
-    ]
-    names += ["torch.Tensor" for kind in map(type, gc.get_objects()) if issubclass(kind, torch.Tensor)]
+    names = []
+    for kind, count in Counter(map(type, gc.get_objects())).items():
+        if str(kind.__module__).startswith("gradstudio."):
+            names += [f"{kind.__module__.removeprefix('gradstudio.')}.{kind.__name__}"] * count
+        if issubclass(kind, torch.Tensor):
+            names += ["torch.Tensor"] * count
     gc.freeze()
     return names
