@@ -42,3 +42,7 @@ LAYER_METRICS: dict[str, str] = {
     "zero_share": "share of gradient entries that are exactly 0",
     "nonfinite_share": "share of gradient entries that are NaN or Inf",
 }
+
+DERIVED_METRICS: dict[str, str] = {  # of each layer, from the stored ones
+    "grad_ratio": "L2 norm of the layer's true gradient / L2 norm of its weights",
+}

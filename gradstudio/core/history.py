@@ -248,8 +248,12 @@ class History:
         return rows + min(max(start, 0), self._count), values[rows]
 
     def layer_metric(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
-        """Return rows start to stop of one metric of every layer: float32, (rows, layers). OSError if reading from disk
-        fails."""
+        """Return rows start to stop of one metric of every layer, stored or derived: float32, (rows, layers). OSError
+        if reading from disk fails."""
+        if name == "grad_ratio":
+            gradients, weights = (self.layer_metric(norm, start, stop) for norm in ("grad_norm", "weight_norm"))
+            with np.errstate(divide="ignore", invalid="ignore"):
+                return np.where((gradients == 0) & (weights == 0), np.float32(0), gradients / weights)
         index = _LAYER_METRIC[name]
         parts = stretches(start, stop, self._count)
         if len(parts) == 1:

@@ -65,6 +65,17 @@ def test_any_stretch_across_blocks(long: History, start: int, stop: int | None) 
     assert shares.dtype == np.float32
 
 
+def test_gradient_by_weight_is_derived_at_any_stretch() -> None:
+    grid = np.zeros((len(LAYER_METRICS), 2))
+    grid[0], grid[1] = [3.0, 0.5], [4.0, 0.0]  # the second layer has weights of 0
+    history = History(LAYERS)
+    for step in range(BLOCK + 2):
+        history.append(row(step, layers=grid if step else np.zeros_like(grid)))
+    ratios = history.layer_metric("grad_ratio", BLOCK - 1)
+    assert ratios.dtype == np.float32 and ratios.tolist() == [[0.75, math.inf]] * 3
+    assert history.layer_metric("grad_ratio", 0, 1).tolist() == [[0, 0]], "no gradient of no weights, as for updates"
+
+
 def test_one_row(long: History) -> None:
     assert long.row(BLOCK)["loss"] == BLOCK + 1
     assert list(long.row(0)) == list(COLUMNS)

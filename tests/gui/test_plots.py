@@ -572,7 +572,8 @@ def test_the_picture_of_the_layers_is_what_its_indices_say_however_it_came(shown
 def test_every_metric_of_the_layers(shown: tuple[PlotStack, Simulator], metric: str) -> None:
     stack, simulator = shown
     values = np.ones((len(LAYER_METRICS), len(LAYERS)))
-    values[list(LAYER_METRICS).index(metric)] = [1e-9, np.nan, 1.0]
+    stored = "grad_norm" if metric == "grad_ratio" else metric  # / the weight norms, which are 1
+    values[list(LAYER_METRICS).index(stored)] = [1e-9, np.nan, 1.0]
     simulator.run = run_of([{"layers": values}] * 3)
     stack.layers.choose(metric)
     stack.refresh(simulator)

@@ -12,8 +12,9 @@ import numpy as np
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QPen
 
+from gradstudio.core.columns import DERIVED_METRICS, LAYER_METRICS
 from gradstudio.core.files import Content
-from gradstudio.core.history import LAYER_METRICS, History
+from gradstudio.core.history import History
 from gradstudio.core.row import Layer
 from gradstudio.core.rule_thresholds import all_rules
 from gradstudio.core.rules.update_ratio_high import UpdateRatioHigh
@@ -198,10 +199,11 @@ class LayerUpdates(LayerPlot):
 
     key, title = "layer-updates", "Layer: update / weight"
     help = (
-        f"{LAYER_METRICS['update_ratio']}. The band lies between the limits of the rules “Updates too small” and "
-        "“Updates too large”, which judge all weights together; a bias that begins at 0 lies above it for a while."
+        f"{LAYER_METRICS['update_ratio']}; {DERIVED_METRICS['grad_ratio']}. The band for updates lies between the "
+        "limits of the rules “Updates too small” and “Updates too large”, which judge all weights together; a bias "
+        "that begins at 0 lies above it for a while."
     )
-    metrics, words = ("update_ratio",), ("update / weight",)
+    metrics, words = ("update_ratio", "grad_ratio"), ("update / weight", "gradient / weight")
 
     def always(self) -> tuple[float, float] | None:
         return (self.band.low, self.band.high) if self.band is not None else None

@@ -11,7 +11,7 @@ from PySide6.QtCore import QPointF, Qt, Signal
 from PySide6.QtGui import QPainterPath, QPen
 from PySide6.QtWidgets import QGraphicsPathItem, QWidget
 
-from gradstudio.core.history import LAYER_METRICS
+from gradstudio.core.columns import DERIVED_METRICS, LAYER_METRICS
 from gradstudio.core.row import Layer
 from gradstudio.core.text import number
 from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
@@ -23,6 +23,7 @@ NAMES = {
     "grad_norm": "gradient norm",
     "weight_norm": "weight norm",
     "update_ratio": "update / weight",
+    "grad_ratio": "gradient / weight",
     "largest_grad": "largest gradient",
     "zero_share": "share of zeros",
     "nonfinite_share": "share of NaN and Inf",
@@ -31,6 +32,7 @@ UNITS = {
     "grad_norm": "L2 norm",
     "weight_norm": "L2 norm",
     "update_ratio": "ratio",
+    "grad_ratio": "ratio",
     "largest_grad": "|entry|",
     "zero_share": "share",
     "nonfinite_share": "share",
@@ -45,7 +47,7 @@ class LayersPlot(HeatmapPlot):
         "One row for each layer, from the input at the top to the output at the bottom. Dark rows at the top are a "
         "vanishing gradient. Click a row, or press Enter, to open the page of that layer."
     )
-    names, units, meanings = NAMES, UNITS, LAYER_METRICS
+    names, units, meanings = NAMES, UNITS, LAYER_METRICS | DERIVED_METRICS
     shares: ClassVar[frozenset[str]] = frozenset(("zero_share", "nonfinite_share"))
     choice_name = "Metric of the layers"
     frames_birth = True  # whether it shows where the first NaN was born
