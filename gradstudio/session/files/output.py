@@ -61,14 +61,14 @@ def write(
 ) -> list[Path]:
     """Write every file of a run, and its report in these formats; return their paths. OutputError names the first that
     cannot be written. A report left by an earlier run is deleted, as its other files are replaced."""
-    written = []
-    for name, content in FILES.items():
-        written.append(_write(folder / name, content(run)))
+    contents = {name: content(run) for name, content in FILES.items()}
+    written = [_write(folder / name, content) for name, content in contents.items()]
     if has_ranks(run):
         written.append(_write(folder / RANKS, partial(ranks_npz, run)))
     else:
         _delete(folder / RANKS)
-    written += [_write(path, data) for path, data in _data_beside(folder, train_py(run)).items()]
+    beside = _data_beside(folder, str(contents["train.py"]))
+    written += [_write(path, data) for path, data in beside.items()]
     for suffix in REPORTS:
         if suffix not in reports:
             _delete(folder / f"report.{suffix}")
@@ -98,7 +98,7 @@ def export(
     if "npz" in formats and has_ranks(run):
         contents[folder / RANKS] = partial(ranks_npz, run)
     if "py" in formats:
-        contents |= _data_beside(folder, train_py(run))
+        contents |= _data_beside(folder, str(contents[folder / "train.py"]))
     return write_together(contents | {folder / name: content for name, content in more.items()})
 
 
