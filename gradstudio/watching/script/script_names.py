@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Iterator, Mapping
+from itertools import zip_longest
 from types import FrameType
 from typing import Any
 
@@ -77,4 +78,5 @@ def _is_the_same(value: object, wanted: object) -> bool:
         return True
     if not isinstance(value, nn.Module) or not isinstance(wanted, nn.Module):
         return False
-    return [id(each) for each in value.parameters()] == [id(each) for each in wanted.parameters()]
+    # of a thousand modules most differ in the first one
+    return all(one is other for one, other in zip_longest(value.parameters(), wanted.parameters()))
