@@ -90,6 +90,7 @@ def shrink(
 @app.command(help="Try fixes from the recorded state on; say the lines of code of those that hold.")
 def fixes(file: File, device: Device = "", trust: Trust = False, as_json: Json = False) -> None:
     from gradstudio.crash.crash_fixes import tried
+    from gradstudio.session.files.crash_file import earlier_of
 
     crash = _able(file)
     with _one_line(crash):
@@ -98,6 +99,8 @@ def fixes(file: File, device: Device = "", trust: Trust = False, as_json: Json =
         say_json([each.as_json() for each in result.trials])
         return
     say(result.words)
+    if not any(each.holds for each in result.trials) and (earlier := earlier_of(file, crash.structure.run)) is not None:
+        say(f"  {earlier.name} beside it is of an earlier step of this run")
     for each in result.trials:
         say(f"  {each.words}")
         for line in each.change.lines if each.holds else ():

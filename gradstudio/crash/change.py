@@ -25,14 +25,15 @@ class Guard(NamedTuple):
 
 @dataclass(frozen=True)
 class Change:
-    """`rate` is a factor; `clip` a kind and a limit; `values` are put into every parameter group; `exact` is the part
-    of the model that computes in fp32, "*" for all of it, and `dtype` the autocast format of the rest; `attention`
-    gives queries and keys a size of 1, or the scores a soft cap; `scale` is the loss scale; `skipped` are the numbers
-    of omitted steps."""
+    """`rate` is a factor, and with `first_rate` none is above that of the first recorded step; `clip` a kind and a
+    limit; `values` are put into every parameter group; `exact` is the part of the model that computes in fp32, "*" for
+    all of it, and `dtype` the autocast format of the rest; `attention` gives queries and keys a size of 1, or the
+    scores a soft cap; `scale` is the loss scale; `skipped` are the numbers of omitted steps."""
 
     name: str = ""
     lines: tuple[str, ...] = ()  # of code, to be changed in the script
     rate: float = 1.0
+    first_rate: bool = False
     clip: tuple[str, float] | None = None
     values: dict[str, Any] = field(default_factory=dict)
     exact: str | None = None

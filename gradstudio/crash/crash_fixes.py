@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ LEAST_VARIANCE = 1e-3  # that a softplus in place of a relu leaves
 _MAKE_ZEROS = {"relu", "relu_", "clamp", "clamp_", "clamp_min", "clamp_min_"}
 _KEEP_MASK = {"softmax", "log_softmax", "mul", "__mul__", "__truediv__", "div", "add", "__add__"}
 MASK = -1e4  # as fp16 has no -1e9
+FAR_ABOVE = 10.0  # times the losses, or the learning rates, of the first recorded steps
 MOST_LOSS = 2.0  # a fix with this many times the best loss comes after the others
 
 # The change to the dangerous argument of a call, by which number, and its notation.
@@ -149,8 +150,16 @@ def _trial(recorded: Recorded, device: str, change: Change) -> Trial:
         losses = np.array([each.loss for each in made])
         trial.loss = float(losses[-count:].mean())
         trial.update = statistics.median(each.update for each in made)
-        trial.learns = not run_outcome.rises(losses[:count], losses[-count:], least=1)
+        before = [each.loss for each in steps[:-1] if isinstance(each.loss, float)]
+        rises = run_outcome.rises(losses[:count], losses[-count:], least=1)
+        trial.learns = not (rises or (before and _is_far_above(trial.loss, before)))
     return trial
+
+
+def _is_far_above(loss: float, losses: Sequence[float]) -> bool:
+    """Return whether a loss is far above those of the first half of the recorded steps."""
+    usual = abs(statistics.median(losses[: max(1, len(losses) // 2)]))
+    return usual > 0 and loss > FAR_ABOVE * usual
 
 
 def _with_more_guards(recorded: Recorded, device: str, trial: Trial) -> Trial:
@@ -178,7 +187,7 @@ def candidates(structure: Structure, born: RecordedBirth) -> list[Change]:
         skipped=frozenset((born.step,)),
     )  # fmt: skip
     losses = [each.loss for each in structure.steps[:-1] if isinstance(each.loss, float)]
-    is_rising = len(losses) > 1 and losses[-1] > 10 * abs(statistics.median(losses[: max(1, len(losses) // 2)]))
+    is_rising = len(losses) > 1 and _is_far_above(losses[-1], losses)
     rates = list(_of_the_rate(structure))
     groups: list[list[Change]] = [
         [skip] if born.phase == "given" else [],
@@ -270,6 +279,14 @@ def _of_the_rate(structure: Structure) -> Iterator[Change]:
     last = structure.steps[-1]
     kind = structure.optimizers[0].kind.rpartition(".")[2] if structure.optimizers else "Optimizer"
     rates = [group["lr"] for groups in last.groups for group in groups if isinstance(group.get("lr"), float)]
+    firsts = [
+        group["lr"] for groups in structure.steps[0].groups for group in groups if isinstance(group.get("lr"), float)
+    ]
+    if (grown := [(old, new) for old, new in zip(firsts, rates, strict=False) if new >= FAR_ABOVE * old]) and firsts:
+        (old, new), step = grown[0], structure.steps[0].number
+        yield Change(
+            f"the learning rate of step {step:,}", (f"lr={old:g} at every step  # grew to {new:g}",), first_rate=True
+        )
     for factor in (0.1, 0.01) if rates else ():
         line = f"{kind}(…, lr={rates[-1] * factor:g})  # was {rates[-1]:g}"
         yield Change(f"learning rate × {factor:g}", (line,), rate=factor)

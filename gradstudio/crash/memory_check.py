@@ -10,34 +10,40 @@ import torch
 from torch import Tensor
 
 from gradstudio.crash.call_values import CannotCall
-from gradstudio.crash.recorded_pass import Pass, Raised, keys_taken
-from gradstudio.session.files.crash_file import PlainCall, RecordedCall, RecordedPass, Structure
+from gradstudio.crash.recorded_pass import DTYPES, Pass, Raised, keys_taken
+from gradstudio.session.files.crash_file import CrashFile, PlainCall, RecordedCall, RecordedPass
 
 # Calls whose results have a size that depends on values, and are hardly larger than what they take.
 _AS_LARGE = {"masked_select", "nonzero", "argwhere", "__getitem__", "unique", "unique_consecutive"}
 
 
-def check_memory(structure: Structure, tensor: Callable[[str], Tensor]) -> None:
+def check_memory(crash: CrashFile, tensor: Callable[[str], Tensor]) -> None:
     """Make the calls of each program without values, to compute only the sizes. CannotCall if they would exceed the
     available memory, or if that is unknown beforehand."""
+    if 2 * crash.size > (free := _free_memory()):  # as read, and as the steps change them
+        raise CannotCall(f"its tensors take 2 × {crash.size / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB are free")
     seen: set[Any] = set()
-    for each in [each for step in structure.steps for each in step.passes]:
-        sizes = each.program, *[(name, tensor(stored).shape) for name, stored in each.tensors.items()]
-        if sizes not in seen and _is_of_one_size(structure, tensor, each):
+    for each in [each for step in crash.structure.steps for each in step.passes]:
+        sizes = each.program, *[(name, crash.tensors[stored].shape) for name, stored in each.tensors.items()]
+        if sizes not in seen and _is_of_one_size(crash, tensor, each):
             seen.add(sizes)
 
 
-def _is_of_one_size(structure: Structure, tensor: Callable[[str], Tensor], given: RecordedPass) -> bool:
+def _is_of_one_size(crash: CrashFile, tensor: Callable[[str], Tensor], given: RecordedPass) -> bool:
     """Check the memory of a pass. Return whether its sizes do not depend on values."""
 
-    def outside(name: str) -> Tensor:
-        stored = structure.weights.get(name[2:]) if name.startswith("w:") else given.tensors.get(name)
-        if stored is None:
+    def stored(name: str) -> str:
+        held = crash.structure.weights.get(name[2:]) if name.startswith("w:") else given.tensors.get(name)
+        if held is None:
             raise CannotCall(f"there is no tensor {name[:60]}")
-        return tensor(stored)
+        return held
 
-    calls, total = [*_with_derivatives(structure.programs[given.program])], 0
-    made, real = Pass(calls, lambda name: outside(name).to("meta"), "meta"), Pass(calls, outside, "cpu")
+    def blank(name: str) -> Tensor:
+        held = crash.tensors[stored(name)]
+        return torch.empty(held.shape, dtype=DTYPES[held.dtype], device="meta")
+
+    calls, total = [*_with_derivatives(crash.structure.programs[given.program])], 0
+    made, real = Pass(calls, blank, "meta"), Pass(calls, lambda name: tensor(stored(name)), "cpu")
     begin = 0  # of the calls that were not made with values
     for place, call in enumerate(calls):
         if call.gives is None:

@@ -23,15 +23,19 @@ class RecordedOptimizers:
         change: Change,
     ) -> None:  # fmt: skip
         self._tensor, self._weights, self._device, self._change = tensor, weights, device, change
-        before = structure.steps[0].groups if structure.steps else [[]] * len(structure.optimizers)
-        self._optimizers = [self._optimizer(each, before[place]) for place, each in enumerate(structure.optimizers)]
+        self._first = structure.steps[0].groups if structure.steps else [[]] * len(structure.optimizers)
+        self._optimizers = [
+            self._optimizer(each, self._first[place]) for place, each in enumerate(structure.optimizers)
+        ]
 
     def update(self, step: RecordedStep, loss_of_last_pass: Callable[[], float]) -> None:
         """Make the update of a step. LBFGS calls `loss_of_last_pass`."""
         change = self._change
-        for optimizer, groups in zip(self._optimizers, step.groups, strict=False):
-            for group, values in zip(optimizer.param_groups, groups, strict=False):
+        for optimizer, groups, first in zip(self._optimizers, step.groups, self._first, strict=False):
+            for group, values, before in zip(optimizer.param_groups, groups, first, strict=False):
                 group.update(self._values(values))
+                if change.first_rate and "lr" in before:
+                    group["lr"] = min(group["lr"], before["lr"])
                 group.update({name: value for name, value in change.values.items() if name in group})
                 if "lr" in group:
                     group["lr"] = group["lr"] * change.rate

@@ -16,7 +16,7 @@ from gradstudio.crash.call_values import CannotCall
 from gradstudio.crash.change import NO_CHANGE, Change
 from gradstudio.crash.memory_check import check_memory
 from gradstudio.crash.recorded_optimizers import RecordedOptimizers
-from gradstudio.crash.recorded_pass import Pass, Raised, is_broken
+from gradstudio.crash.recorded_pass import DTYPES, Pass, Raised, is_broken
 from gradstudio.session.files.crash_file import (
     CrashFile,
     RecordedBirth,
@@ -24,13 +24,6 @@ from gradstudio.session.files.crash_file import (
     RecordedStep,
     Structure,
 )
-
-DTYPES = {
-    "BOOL": torch.bool, "U8": torch.uint8, "I8": torch.int8, "I16": torch.int16, "I32": torch.int32,
-    "I64": torch.int64, "F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "F64": torch.float64,
-    "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2, "C64": torch.complex64,
-}  # fmt: skip
-
 
 TORCH = torch.__version__
 
@@ -59,7 +52,7 @@ def recorded(crash: CrashFile, *, trusted: bool = False) -> Recorded:
 
     result = Recorded(crash.structure, read)
     if not trusted:
-        check_memory(crash.structure, read)
+        check_memory(crash, read)
     return result
 
 

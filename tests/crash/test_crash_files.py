@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
+import math
 import os
 import struct
 import subprocess
@@ -257,6 +258,19 @@ def test_no_secret_and_no_path_is_in_the_file(
         assert secret.encode() not in data
 
 
+def test_what_a_script_puts_into_a_group_of_parameters_is_not_in_the_file(tmp_path: Path) -> None:
+    model = nn.Linear(4, 2)
+    groups = [{"params": model.parameters(), "token": "SECRET-TOKEN"}]
+    optimizer = torch.optim.SGD(groups, lr=0.1)
+    watched = gradstudio.watch(model, optimizer, library=tmp_path / "runs.db")
+    for number in range(3):
+        (model(torch.ones(3, 4)) * (1 if number < 2 else math.nan)).sum().backward()
+        optimizer.step()
+    watched.close()
+    (path,) = tmp_path.glob("crashes/*.crash")
+    assert b"SECRET-TOKEN" not in path.read_bytes()
+
+
 def test_it_is_a_file_of_safetensors(recorded: Callable[[str], Path]) -> None:
     data = recorded("bad_batch").read_bytes()
     (length,) = struct.unpack("<Q", data[:8])
@@ -426,6 +440,41 @@ def test_a_hostile_file_is_one_line(recorded: Callable[[str], Path], tmp_path: P
 def test_a_file_can_call_nothing_but_what_computes(name: str) -> None:
     with pytest.raises(CannotCall):
         function_of(name)
+
+
+def with_a_derivative(do: str, *given: object) -> Callable[[dict[str, Any], dict[str, Any]], None]:
+    """A change that gives the loss a derivative of a single call."""
+
+    def change(content: dict[str, Any], header: dict[str, Any]) -> None:
+        root = content["steps"][0]["passes"][0]["root"]
+        call = {"do": do, "given": [{"t": 5000}, *given], "gives": [5001]}
+        own = {"gradient": 5000, "calls": [call], "gives": [5001]}
+        content["programs"][0].append(
+            {"do": "torch.autograd.Own", "given": [{"t": root}], "gives": [root], "derivative": own}
+        )
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (with_a_derivative("torch.load", "/etc/passwd"), "no function that a crash file may call"),
+        (with_a_derivative("torch.Tensor.repeat", 10**13), "more memory than there is"),
+    ],
+)
+def test_a_derivative_in_a_file_is_checked_like_any_call(
+    recorded: Callable[[str], Path], tmp_path: Path, change: Any, told: str
+) -> None:
+    with pytest.raises(CannotCall, match=told):
+        again(read(written(tmp_path / "changed.crash", change, recorded("log_of_zero"))))
+
+
+def test_an_earlier_file_of_the_run_is_named(tmp_path: Path) -> None:
+    for name in ("one-5", "one-20", "one-20.rank1", "one-30", "another-25"):
+        (tmp_path / f"{name}.crash").touch()
+    assert crash_file.earlier_of(tmp_path / "one-30.crash", "one") == tmp_path / "one-20.crash"
+    assert crash_file.earlier_of(tmp_path / "one-5.crash", "one") is None
 
 
 def test_a_call_that_makes_too_much_is_refused(recorded: Callable[[str], Path], tmp_path: Path) -> None:

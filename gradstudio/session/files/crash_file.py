@@ -18,6 +18,7 @@ from gradstudio.core import files
 from gradstudio.core.strict_json import Number
 
 VERSION = 1
+MOST_CLASSES = 2000  # of a model, that are named
 KEY = "gradstudio_crash"  # of the structure in the metadata of the header
 BYTES = {
     "BOOL": 1, "U8": 1, "I8": 1, "I16": 2, "I32": 4, "I64": 8, "F16": 2, "BF16": 2, "F32": 4, "F64": 8,
@@ -141,7 +142,9 @@ class Structure(StrictPart):
     run: Name = ""
     script: Name = ""
     script_sha256: Name = ""
-    code: dict[Name, Name] = {}  # each class of the model, and the sha256 of its file
+    code: Annotated[
+        dict[Name, Name], Field(max_length=MOST_CLASSES)
+    ] = {}  # each class of the model, and the sha256 of its file
     versions: dict[Name, Name] = {}
     device: Name = "cpu"
     weights: dict[Name, Name] = {}
@@ -194,8 +197,9 @@ class CrashFile(NamedTuple):
         stored = self.tensors[name]
         with self.path.open("rb") as file:
             file.seek(stored.begin)
-            data = bytearray(file.read(stored.size))
-        if len(data) != stored.size:
+            data = bytearray(stored.size)
+            size = file.readinto(data)
+        if size != stored.size:
             raise CrashFileError(f"{self.path.name}: cut short while it was read")
         return data
 
@@ -217,6 +221,15 @@ def latest_of(library: Path, run: str) -> Path | None:
     pattern = path_of(library, glob.escape(run), 0).name.replace("-0.", "-[0-9]*.")
     candidates = [each for each in (library.parent / "crashes").glob(pattern) if ".rank" not in each.name]
     return max(candidates, key=lambda path: path.stat().st_mtime, default=None)
+
+
+def earlier_of(path: Path, run: str) -> Path | None:
+    """Return the file of the latest earlier step that the same run has written next to this one."""
+    steps = {int(number): each for each in path.parent.glob(f"{glob.escape(run)}-*.crash")
+             if (number := each.stem.removeprefix(f"{run}-")).isdecimal()}  # fmt: skip
+    own = path.stem.removeprefix(f"{run}-")
+    before = [step for step in steps if own.isdecimal() and step < int(own)]
+    return steps[max(before)] if run and before else None
 
 
 def write(path: Path, structure: Structure, tensors: Iterable[TensorToWrite]) -> None:

@@ -21,6 +21,7 @@ from gradstudio.core.strict_json import in_json
 from gradstudio.core.text import without_folders
 from gradstudio.crash import recorded_training as training
 from gradstudio.crash.call_values import CannotTell, to_json
+from gradstudio.crash.recorded_pass import DTYPES
 from gradstudio.session.files import crash_file
 from gradstudio.session.files.crash_file import (
     RecordedBirth,
@@ -39,7 +40,7 @@ from gradstudio.watching.recorder.kept_state import KeptState, KeptStep
 from gradstudio.watching.recorder.program_maker import ProgramMaker, temporary_weights, unheard
 from gradstudio.watching.recorder.recorder import Recorder, is_eager_beside
 
-_DTYPES = {dtype: name for name, dtype in training.DTYPES.items()}
+_DTYPES = {dtype: name for name, dtype in DTYPES.items()}
 _PLAIN = (int, float, bool, str, type(None))
 
 
@@ -149,7 +150,7 @@ class CrashWriter:
         state: dict[str, dict[str, Any]] = {}
         for weight, key, kept in plan:
             name = self._names.get(id(weight))
-            if name is None or not isinstance(kept, (Tensor, *_PLAIN)):
+            if name is None or not isinstance(kept, (Tensor, int, float, type(None))):
                 continue
             is_tensor = isinstance(kept, Tensor)
             state.setdefault(name, {})[key] = self._put(f"optimizer {name} {key}", kept) if is_tensor else kept
@@ -233,10 +234,9 @@ def _values(group: dict[str, Any]) -> dict[str, Any]:
 def _code(models: dict[nn.Module, str]) -> dict[str, str]:
     """Return the classes of the models that are not torch's, each with the sha256 of its file."""
     kinds = dict.fromkeys(type(module) for model in models for module in model.modules())
+    own = [kind for kind in kinds if not kind.__module__.startswith("torch.")]
     hashes: dict[str, str] = {}
-    for kind in kinds:
-        if kind.__module__.startswith("torch."):
-            continue
+    for kind in own[: crash_file.MOST_CLASSES]:
         try:
             path: Path | None = Path(inspect.getfile(kind))
         except (TypeError, OSError):

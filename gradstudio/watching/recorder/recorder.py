@@ -180,7 +180,7 @@ class Recorder:
         if self.is_off:
             return
         step.passes, self._passes = self._passes, []
-        step.groups = [[_plain(group) for group in each.param_groups] for each in optimizers]
+        step.groups = [[_plain(group, each.defaults) for group in each.param_groups] for each in optimizers]
         if not self._copies and self.states and self.states[-1].steps:
             self._copies = self.states[-1].steps[-1].is_written_to
         latest = self.states[-1] if self.states else None
@@ -274,8 +274,9 @@ def is_eager_beside(models: Sequence[Any]) -> bool:
     return compiled is not None and all(any(without_wrappers(each) is one for one in models) for each in compiled)
 
 
-def _plain(group: dict[str, Any]) -> dict[str, Any]:
-    values = {name: value for name, value in group.items() if name != "params"}
+def _plain(group: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a group that are the optimizer's own: a script may put anything beside them."""
+    values = {name: value for name, value in group.items() if name in own}
     return {name: float(value) if isinstance(value, Tensor) else value for name, value in values.items()}
 
 
