@@ -425,7 +425,9 @@ def experiment_of(seed: int) -> tuple[Experiment, tuple[Change, ...]]:
     for knob in OURS:
         often = {"problem.task": 1.0, "model.kind": 1.0}.get(knob.name, 0.12 if knob.section == "mistakes" else 0.35)
         if source.random() < often:
-            experiment = with_adjustments(experiment, knob.name, draw(source, knob))
+            value = draw(source, knob)
+            with contextlib.suppress(KnobError):  # a mistake that does not go with what is drawn already
+                experiment = with_adjustments(experiment, knob.name, value)
     live = [knob for knob in OURS if knob.live]
     chosen = [source.choice(live) for _ in range(source.randint(0, 6))]
     chosen += chosen[:2]  # some change twice, and perhaps to what they are already
