@@ -7,15 +7,16 @@ import sys
 import weakref
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 import gradstudio
-from gradstudio.crash.own_derivatives import NotHeard, logged_derivative, name_of_own
-from gradstudio.engine.torch_internals.autograd_nodes import version_of
+from gradstudio.crash.logged_calls import LoggedCall, LoggedDerivative, NotHeard, Outside, Ref
+from gradstudio.crash.own_derivatives import name_of_own
+from gradstudio.engine.torch_internals.autograd_nodes import results_of_node, version_of
 
 MOST_CALLS = 20_000
 _GRADIENT: Any = Tensor.grad  # is inspected by whatever clears it
@@ -26,47 +27,6 @@ _DRAWS = {"rand_like", "randn_like", "randint_like", "normal", "zeros", "ones", 
 _COMPILED = "CompiledFunction"  # torch's own, around a compiled model
 _CUTS = {"detach"}  # whose result is like one from outside, if it takes what was computed elsewhere
 _WRITES = {"__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__", "__ipow__"}
-
-
-class Ref(NamedTuple):
-    """A tensor among the arguments of a call: the result of an earlier call, or else the index among those from
-    outside."""
-
-    is_given: bool
-    place: int
-
-
-class LoggedCall(NamedTuple):
-    """A call. `given` and `named` have a `Ref` for each tensor. `gives` are the numbers of the tensors in its result,
-    None for one that raised."""
-
-    function: Callable[..., Any]
-    given: Any
-    named: Any
-    gives: tuple[int, ...] | None
-    module: str
-    line: str
-    autocast: tuple[tuple[str, torch.dtype], ...]
-    grad: bool
-    random: Tensor | None = None  # the state of the random numbers before it, unless an earlier call has left that one
-
-
-class Outside(NamedTuple):
-    """A tensor that no call has produced, or a copy of it, and its version then. `of` is the original."""
-
-    tensor: Tensor
-    version: int
-    of: Tensor
-    version_of_original: int
-
-    @property
-    def is_unchanged(self) -> bool:
-        return version_of(self.tensor) == self.version
-
-    @property
-    def is_of_before(self) -> bool:
-        """Whether it is a weight that has been updated since."""
-        return self.of.requires_grad and version_of(self.of) != self.version_of_original
 
 
 class CallLog(TorchFunctionMode):
@@ -209,12 +169,36 @@ class CallLog(TorchFunctionMode):
             return
         if self._holds:
             self._derivatives[key] = tensor.grad_fn
-            if (logged := logged_derivative(self, tensor, _line())) is not None:
+            if (logged := self._logged_derivative(tensor, _line())) is not None:
                 self.events.append(logged)
                 return
         elif self.place_of(tensor) in self.of_models:
             return
         self.own_derivative = name
+
+    def _logged_derivative(self, tensor: Tensor, line: str) -> LoggedDerivative | None:
+        """Call the derivative of a tensor once, and return its calls; None if not all of it can be observed."""
+        node: Any = tensor.grad_fn
+        before = node.next_functions
+        sources = [None if source is None else self.result_of(source, place) for source, place in before]
+        shapes, of = results_of_node(node), self.place_of(tensor)
+        is_known = all(
+            (one is None) == (other[0] is None) for one, other in zip(sources, node.next_functions, strict=True)
+        )
+        if of is None or not is_known or not shapes:
+            return None
+        gradients = [torch.zeros(each.shape, dtype=each.dtype, device=tensor.device) for each in shapes]
+        own = gradients[tensor.output_nr].fill_(1)
+        takes = [None if each is None else self.ref(each) for each in sources]
+        with self.aside() as calls, self, torch.no_grad():  # torch takes a mode off its stack while that is called
+            number = self.give(own)
+            try:
+                given = node.apply(*gradients)
+                given = given if isinstance(given, tuple) else (given,)
+                gives = [None if each is None else self.ref(each) for each in given]
+            except Exception:  # from the script's own code, or NotHeard
+                return None
+        return LoggedDerivative(name_of_own(tensor), of, takes, number, calls, gives, self.module(), line)
 
     @contextmanager
     def aside(self) -> Iterator[list[Any]]:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.overrides import get_overridable_functions, resolve_name
 
-from gradstudio.crash.call_log import Ref
+from gradstudio.crash.logged_calls import Ref
 
 DEEPEST = 12
 # What torch.nn and torch.distributions call and torch does not list.

@@ -17,7 +17,7 @@ from gradstudio.crash.call_values import CannotCall, from_json, function_of
 from gradstudio.crash.change import NO_CHANGE, Change, Guard
 from gradstudio.crash.own_derivatives import with_own_derivative
 from gradstudio.engine.operation_watcher import FILLS
-from gradstudio.session.files.crash_file import PlainCall, RecordedCall
+from gradstudio.session.files.crash_file import PlainCall, RecordedCall, RecordedDerivative
 
 Key = str | int  # the name of a tensor from outside, or the number of one that a call has produced
 SAME_ENTRIES = {
@@ -89,6 +89,16 @@ class Pass:
                 self._look_at_given(key, tensor)
         return self.tensors[key]
 
+    def _with_own_derivative(self, number: int, own: RecordedDerivative, *given: Any) -> Tensor:
+        """Return tensor number `number` with its recorded derivative."""
+
+        def derive(gradient: Tensor) -> list[Tensor | None]:
+            self.tensors[own.gradient] = gradient
+            self.part(own.calls).run()
+            return [None if key is None else self.tensor(key) for key in own.gives]
+
+        return with_own_derivative(lambda: self.tensor(number), derive, *given)
+
     def _make(self, place: int, call: PlainCall) -> None:
         exact = self._change.computes_exactly(call.module)
 
@@ -98,7 +108,7 @@ class Pass:
 
         own = call.derivative if isinstance(call, RecordedCall) else None
         if own is not None and call.gives:
-            function: Callable[..., Any] = partial(with_own_derivative, self, call.gives[0], own)
+            function: Callable[..., Any] = partial(self._with_own_derivative, call.gives[0], own)
         else:
             function = function_of(call.do)
         given = [from_json(each, tensor_of, self._device) for each in call.given]

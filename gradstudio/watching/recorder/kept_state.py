@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from gradstudio.crash.call_log import CallLog, Ref
+from gradstudio.crash.call_log import CallLog
+from gradstudio.crash.logged_calls import Ref
 from gradstudio.engine.operation_watcher import has_memory
 from gradstudio.engine.torch_internals import tensor_lists
 from gradstudio.watching.measuring.parameters import lacks_memory

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from gradstudio.crash.call_log import CallLog, LoggedCall, Outside, Ref
+from gradstudio.crash.call_log import CallLog
 from gradstudio.crash.call_values import CannotTell, name_of, to_json
-from gradstudio.crash.own_derivatives import LoggedDerivative, without_reentrant_checkpoints
+from gradstudio.crash.logged_calls import LoggedCall, LoggedDerivative, Outside, Ref
+from gradstudio.crash.own_derivatives import without_reentrant_checkpoints
 from gradstudio.crash.recorded_pass import keys_taken
 from gradstudio.session.files.crash_file import PlainCall, RecordedCall, RecordedDerivative
 from gradstudio.watching.births.replay import as_at_the_pass, restore_after

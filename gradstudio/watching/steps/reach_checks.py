@@ -3,28 +3,51 @@ gradient, and those that are frozen."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import LRScheduler
 
 from gradstudio.core.history import LOOK_EVERY
 from gradstudio.core.text import plural
 from gradstudio.watching.births.loss_graph import in_words
+from gradstudio.watching.births.step_births import Births
 from gradstudio.watching.hooks.leaves import leaves_before
+from gradstudio.watching.measuring.parameters import Parameters
 from gradstudio.watching.script import model_layers
 from gradstudio.watching.script.script_names import name_of, variables
 from gradstudio.watching.steps.joined_optimizers import main_of
+from gradstudio.watching.steps.watch_options import Options
 
-if TYPE_CHECKING:
-    from gradstudio.watching.steps.pass_observer import PassObserver
+
+class ObserverView(Protocol):
+    """The interface of an observer for these checks and those of a whole training."""
+
+    parameters: Parameters
+    births: Births
+    options: Options
+    schedules: list[weakref.ref[LRScheduler]]
+
+    @property
+    def optimizer(self) -> Any: ...
+    @property
+    def models(self) -> list[nn.Module]: ...
+    @property
+    def next_step(self) -> int: ...
+    @property
+    def next_row(self) -> int: ...
+    def all_parameters(self) -> list[Tensor]: ...
+    def all_optimized_parameters(self) -> set[int] | None: ...
+    def trains_any(self, tensors: set[int]) -> bool: ...
 
 
 class ReachChecks:
     """Checks what the backward passes and steps of one observer reach. `tell` is called with the rule, the evidence,
     the first step and the names."""
 
-    def __init__(self, observer: PassObserver, tell: Callable[..., None]) -> None:
+    def __init__(self, observer: ObserverView, tell: Callable[..., None]) -> None:
         self._observer, self._tell = observer, tell
         self._empty = 0  # consecutive steps that moved nothing
         self._passes = 0  # backward passes of the process since the first of them

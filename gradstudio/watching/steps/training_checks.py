@@ -5,7 +5,7 @@ most of it is checked only now and then."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -27,12 +27,9 @@ from gradstudio.watching.steps.joined_optimizers import members_of
 from gradstudio.watching.steps.loop_checks import LoopChecks
 from gradstudio.watching.steps.loss_checks import LossChecks
 from gradstudio.watching.steps.mode_checks import ModeChecks, keeps_statistics, root_of
-from gradstudio.watching.steps.reach_checks import ReachChecks, name_of_optimizer
+from gradstudio.watching.steps.reach_checks import ObserverView, ReachChecks, name_of_optimizer
 from gradstudio.watching.steps.rounding_checks import AGAIN, RoundingChecks
 from gradstudio.watching.steps.slope_checks import SlopeChecks
-
-if TYPE_CHECKING:
-    from gradstudio.watching.steps.pass_observer import PassObserver
 
 _SEVERAL = 3  # backward passes of a step: two may be two losses, or one pass that only measures
 _LARGE = 1e15  # norm above which the square of an entry may exceed float32
@@ -42,7 +39,7 @@ _AT = 3  # step whose backward pass is searched for the parameters that it reach
 class TrainingChecks:
     """Checks the training of one observer; `find` receives the findings."""
 
-    def __init__(self, observer: PassObserver, find: Callable[[Finding], None]) -> None:
+    def __init__(self, observer: ObserverView, find: Callable[[Finding], None]) -> None:
         self._observer, self._find = observer, find
         self.reach = ReachChecks(observer, self._tell)
         self.begin()
