@@ -519,7 +519,7 @@ def test_every_script_is_clean(tmp_path: Path) -> None:
     """No name that is not there, no import that is not used, no line that Python would warn about."""
     for number, case in enumerate(CASES):
         (tmp_path / f"case_{number}.py").write_text(script(*read(case), title=case), encoding="utf-8")
-    for seed in range(80):
+    for seed in range(40):
         (tmp_path / f"random_{seed}.py").write_text(script(*experiment_of(seed)), encoding="utf-8")
     rules = [
         "--isolated",
