@@ -311,7 +311,7 @@ ELSEWHERE = {
 }
 # Remedies that heal only after more steps than a test can take.
 LATE = {
-    ("policy_far_off", "loss.ratio_limit=0.1"): "after 6,400 steps, as the preset policy-far-off promises",
+    ("policy_far_off", "loss.ratio_limit=0.1"): "after 6,400 steps, at a lower rate, as its preset promises",
     ("vanishing_in_time", "model.init=orthogonal"): "of an LSTM, after some 800 steps",
 }
 ASKED = [
