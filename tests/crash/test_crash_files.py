@@ -27,7 +27,7 @@ from crash.faults import FAULTS
 from gradstudio.crash import crash_fixes, recorded_training, shrinking
 from gradstudio.crash.call_values import CannotCall, function_of
 from gradstudio.session.files import crash_file, crash_reading
-from gradstudio.session.files.crash_file import CrashFile, CrashFileError
+from gradstudio.session.files.crash_file import MOST_STEPS, CrashFile, CrashFileError
 from gradstudio.session.library.requests import Request
 from gradstudio.watching import training_watch
 from gradstudio.watching.recorder import recorder
@@ -425,8 +425,20 @@ def of_a_lost_tensor(content: dict[str, Any], header: dict[str, Any]) -> None:
     content["weights"]["0.weight"] = "../../etc/passwd"
 
 
+def of_too_many_steps(content: dict[str, Any], header: dict[str, Any]) -> None:
+    content["steps"] *= MOST_STEPS + 1
+
+
 @pytest.mark.parametrize(
-    "change", [of_another_version, of_ten_gigabytes, of_a_negative_shape, of_another_function, of_a_lost_tensor]
+    "change",
+    [
+        of_another_version,
+        of_ten_gigabytes,
+        of_a_negative_shape,
+        of_another_function,
+        of_a_lost_tensor,
+        of_too_many_steps,
+    ],
 )
 def test_a_hostile_file_is_one_line(recorded: Callable[[str], Path], tmp_path: Path, change: Any) -> None:
     with pytest.raises(CrashFileError) as raised:

@@ -19,6 +19,7 @@ from gradstudio.core.strict_json import Number
 
 VERSION = 1
 MOST_CLASSES = 2000  # of a model, that are named
+MOST_STEPS, MOST_CALLS = 1001, 100_000  # and calls of a pass: no recorder comes near them, and more takes minutes
 KEY = "gradstudio_crash"  # of the structure in the metadata of the header
 BYTES = {
     "BOOL": 1, "U8": 1, "I8": 1, "I16": 2, "I32": 4, "I64": 8, "F16": 2, "BF16": 2, "F32": 4, "F64": 8,
@@ -150,8 +151,8 @@ class Structure(StrictPart):
     weights: dict[Name, Name] = {}
     trained: list[Name] = []
     optimizers: list[RecordedOptimizer] = []
-    programs: list[list[RecordedCall]] = []
-    steps: list[RecordedStep] = []
+    programs: list[Annotated[list[RecordedCall], Field(max_length=MOST_CALLS)]] = []
+    steps: Annotated[list[RecordedStep], Field(max_length=MOST_STEPS)] = []
     unknown: Text = ""
     born: RecordedBirth | None = None
     rank: Annotated[int, Field(ge=0)] = 0

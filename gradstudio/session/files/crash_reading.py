@@ -30,6 +30,8 @@ def read(path: Path) -> CrashFile:
             header = _parsed(file.read(length).decode())
     except OSError as fault:
         raise CrashFileError(f"{path.name}: {files.reason(fault)}") from None
+    except CrashFileError:
+        raise
     except (UnicodeDecodeError, RecursionError, ValueError) as fault:
         raise CrashFileError(f"{path.name} is no crash file: {_brief(fault)}") from None
     return _checked(path, header, 8 + length, size)
