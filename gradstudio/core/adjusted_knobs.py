@@ -13,7 +13,7 @@ _WAYS_OUT: tuple[tuple[str, Value], ...] = (
     ("model.kind", "mlp"), ("problem.task", "ring"), ("problem.task", "pole"), ("problem.task", "digits"),
     ("problem.batch_size", 2), ("model.residual_scaling", "none"), ("model.kind", "transformer"),
     ("model.parametrization", "standard"), ("optimizer.kind", "adamw"), ("problem.batch_size", 1),
-    ("precision.dtype", "fp32"), ("clipping.kind", "norm"),
+    ("precision.dtype", "fp32"), ("clipping.kind", "norm"), ("model.norm", "layer"),
 )  # fmt: skip
 
 

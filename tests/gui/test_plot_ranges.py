@@ -154,7 +154,7 @@ def test_an_overlay_s_name_stands_where_it_ends_and_no_mark_of_it_looks_like_a_v
 @given(st.lists(st.floats(0, 100) | st.just(math.nan), min_size=2, max_size=300), st.integers(0, 7))
 def test_a_dashed_curve_has_gaps_across_and_no_other_values(values: list[float], place: int) -> None:
     across, down = np.linspace(3.3, 250.7, len(values)), np.array(values)
-    there, drawn = dash(across, down, DASHES[place])
+    there, drawn = dash(across, down, DASHES[place], 400.0)
     assert (np.diff(there) >= 0).all()
     kept = np.isfinite(drawn)
     assert np.allclose(drawn[kept], np.interp(there, across, down)[kept])

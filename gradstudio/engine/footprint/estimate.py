@@ -58,7 +58,9 @@ def without_memory() -> AbstractContextManager[Any]:
 
 
 def of_built_in(knobs: Experiment) -> Footprint:
-    few = BuiltIn(knobs.with_values({"problem.batch_size": _FEW, "problem.samples": 1}), "cpu")
+    few = BuiltIn(
+        knobs.with_values({"problem.batch_size": min(_FEW, knobs.problem.batch_size), "problem.samples": 1}), "cpu"
+    )
     example = few.task.next_batch(_UniformPolicy(few.task.shape.outputs))
     count, size = knobs.accumulation.steps, knobs.problem.batch_size
 

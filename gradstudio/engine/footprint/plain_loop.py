@@ -19,7 +19,18 @@ from gradstudio.program import run_until_step
 from gradstudio.program.plan import Plan
 
 SEEN = 2  # micro-batches that are computed; all later ones use as much as the second
-_PARTS = ("layers", "models", "losses", "weights", "clipping", "optimizers", "pieces", "sharpness_aware", "step")
+_PARTS = (
+    "layers",
+    "models",
+    "losses",
+    "weights",
+    "clipping",
+    "update_rules",
+    "optimizers",
+    "pieces",
+    "sharpness_aware",
+    "step",
+)
 # What reads numbers or talks to other processes, and uses no memory of its own.
 _LEFT_OUT: dict[str, Value] = {
     "run.steps": 2, "model.init": "default", "model.init_gain": 1.0, "model.initial_bias": 0.0,

@@ -159,7 +159,7 @@ class OverlayCurve:
         across = across[part]
         with np.errstate(over="ignore", invalid="ignore"):
             down = np.clip(transform.m22() * scale(values[part]) + transform.dy(), -2 * height, 3 * height)
-        across, down = dash(*_thin(across, down, width), DASHES[self._place])
+        across, down = dash(*_thin(across, down, width), DASHES[self._place], width)
         finite = np.isfinite(down)
         cached = self._path.cacheMode() != QGraphicsItem.CacheMode.NoCache
         # otherwise Qt keeps the old picture over a change of size, without what was outside of it
@@ -189,13 +189,14 @@ def _end_tag(
     return Tag(step, texts, place, overlaid.title, slides=True)
 
 
-def dash(across: np.ndarray, down: np.ndarray, pattern: list[int]) -> tuple[np.ndarray, np.ndarray]:
+def dash(across: np.ndarray, down: np.ndarray, pattern: list[int], width: float) -> tuple[np.ndarray, np.ndarray]:
     """Return a curve in pixels with the gaps of a dash pattern, in pixels across: along a noisy curve itself, as Qt
-    dashes it, the gaps would be anywhere and the dashes too short to see."""
+    dashes it, the gaps would be anywhere and the dashes too short to see. Beyond the plot's width there are none."""
     if not len(across):
         return across, down
     period = np.cumsum(pattern)
-    grid = np.arange(np.floor(across[0]), np.ceil(across[-1]) + 1)
+    first, last = max(across[0], -period[-1]), min(across[-1], width + period[-1])
+    grid = np.arange(np.floor(first), np.ceil(last) + 1)
     phase = np.searchsorted(period, grid % period[-1], "right")
     edges = grid[1:][np.diff(phase) != 0]  # where a dash or a gap begins
     whole = np.concatenate([across, edges])
