@@ -85,6 +85,7 @@ COMMANDS = {  # by the name of the command: its words, and the exit codes that s
     "worker": (["worker"], {2}),
     "places add": ([f"places add there {sys.executable}"], {0}),
     "places check": (["places check there"], {0}),
+    "places list": (["places list"], {0}),
     "places remove": (["places remove there"], {0}),
     "runs copy": (["runs copy last --place nowhere"], {2}),
     "open": (["open nowhere"], {2}),

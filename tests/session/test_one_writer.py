@@ -20,7 +20,7 @@ SMALL = Experiment().with_texts(["run.steps=3", "run.device=cpu", "model.width=8
 # The record itself, the worker's files, the readers of the library and of logs, and the owner of runs that no worker
 # has.
 WRITERS = ("session/record/", "session/running/", "session/remote/", "session/library/run_values.py", "session/simulator.py", "session/files/log_reading/log_run.py",
-           "watching/recording/watched_run.py")  # fmt: skip
+           "watching/recording/watched_run.py", "watching/recording/row_queue.py")  # fmt: skip
 ITS_OWN = {*(field.name for field in fields(Run))}
 CHANGING = {
     "append",

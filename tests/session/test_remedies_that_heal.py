@@ -215,7 +215,7 @@ _NO_SCALE = f"{_HALF} precision.scaling=none loss.weight=1e-6 optimizer.kind=ada
 _DECAYED = "optimizer.kind=adamw optimizer.lr=0.01 optimizer.weight_decay=30 model.depth=8"
 _FAST = "optimizer.lr=1.5 model.depth=3"
 _POLE = "model.kind=policy problem.task=pole optimizer.lr=0.5 problem.seq_len=30 run.steps=60"
-_DEEP_CNN = "model.kind=cnn model.depth=16 model.width=4 run.steps=60 problem.batch_size=8"
+_DEEP_CNN = "model.kind=cnn model.depth=16 model.width=4 run.steps=150 problem.batch_size=8"
 TRIALS: dict[str, tuple[str, ...]] = {
     "accumulation_mismatch": (
         f"{_LOOP} mistakes.unscaled_accumulation=true optimizer.lr=1 model.depth=3", f"{_LOOP} clipping.kind=norm "
@@ -294,7 +294,7 @@ TRIALS: dict[str, tuple[str, ...]] = {
         _POLE, "problem.nan_every=20", "model.kind=gan problem.task=ring optimizer.momentum=0.9 run.steps=200",
         "preset=log-of-zero", "loss.kind=naive_division", "loss.kind=naive_exp optimizer.lr=2",
         "preset=log-of-negative run.steps=100", _DEEP_CNN, f"{_DEEP_CNN} model.init_gain=30",
-        "model.activation=tanh model.init_gain=30 model.depth=4 problem.task=spirals run.steps=150",
+        "model.activation=tanh model.init_gain=30 model.kind=rnn problem.task=copy problem.seq_len=4 optimizer.kind=adam optimizer.lr=0.003",
         "optimizer.lr=1e-7 schedule.kind=exponential schedule.total_steps=10", "problem.input_scale=0.001",
         "optimizer.kind=adam optimizer.eps=1 optimizer.lr=0.001", "optimizer.kind=adam optimizer.lr=1",
         "precision.weights=bf16 optimizer.lr=0.004 run.steps=600 problem.batch_size=8",
