@@ -10,6 +10,8 @@ import gc
 import sys
 import time
 from collections.abc import Callable
+from typing import ClassVar
+from weakref import WeakSet
 
 from PySide6.QtCore import QObject, QTimer
 
@@ -22,6 +24,8 @@ IMPORTED = 20
 
 
 class Heartbeat(QObject):
+    beating: ClassVar[WeakSet[Heartbeat]] = WeakSet()  # of every window of this process
+
     def __init__(self, refresh: Callable[[], None], parent: QObject) -> None:
         super().__init__(parent)
         self._refresh = refresh
@@ -35,13 +39,15 @@ class Heartbeat(QObject):
         """Start beating. Not `settled`: many permanent objects are about to be created; nothing is collected until
         `settle`."""
         self._settled, self._modules = settled, len(sys.modules)
+        self.beating.add(self)
         gc.disable()
         self._timer.start(INTERVAL)
 
     def stop(self, *, alone: bool) -> None:
         """End with the window. `alone`: there is no other thread in which Python's own collector could run."""
         self._timer.stop()
-        if alone:
+        self.beating.discard(self)
+        if alone and not self.beating:
             gc.unfreeze()
             gc.enable()
 

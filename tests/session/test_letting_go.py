@@ -38,9 +38,11 @@ def simulator(tmp_path: Path) -> Iterator[Simulator]:
 def no_collector() -> Iterator[None]:
     """What is freed now was in no circle: in the window, circles are collected only twice a minute."""
     gc.collect()
+    was_on = gc.isenabled()  # a window that several tests share may have switched it off
     gc.disable()
     yield
-    gc.enable()
+    if was_on:
+        gc.enable()
 
 
 def parts(simulator: Simulator) -> dict[str, weakref.ref]:
