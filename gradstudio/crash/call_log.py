@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 import gradstudio
-from gradstudio.crash.logged_calls import LoggedCall, LoggedDerivative, NotHeard, Outside, Ref
+from gradstudio.crash.logged_calls import LoggedCall, LoggedDerivative, NotObserved, Outside, Ref
 from gradstudio.crash.own_derivatives import name_of_own
 from gradstudio.engine.torch_internals.autograd_nodes import results_of_node, version_of
 
@@ -182,9 +182,7 @@ class CallLog(TorchFunctionMode):
         before = node.next_functions
         sources = [None if source is None else self.result_of(source, place) for source, place in before]
         shapes, of = results_of_node(node), self.place_of(tensor)
-        is_known = all(
-            (one is None) == (other[0] is None) for one, other in zip(sources, node.next_functions, strict=True)
-        )
+        is_known = all((one is None) == (other[0] is None) for one, other in zip(sources, before, strict=True))
         if of is None or not is_known or not shapes:
             return None
         gradients = [torch.zeros(each.shape, dtype=each.dtype, device=tensor.device) for each in shapes]
@@ -196,7 +194,7 @@ class CallLog(TorchFunctionMode):
                 given = node.apply(*gradients)
                 given = given if isinstance(given, tuple) else (given,)
                 gives = [None if each is None else self.ref(each) for each in given]
-            except Exception:  # from the script's own code, or NotHeard
+            except Exception:  # from the script's own code, or NotObserved
                 return None
         return LoggedDerivative(name_of_own(tensor), of, takes, number, calls, gives, self.module(), line)
 
@@ -220,7 +218,7 @@ class CallLog(TorchFunctionMode):
         for each in (*reversed(self._held), *[outside.tensor for outside in self.outside]):
             if _memory(each) == _memory(tensor):
                 return self.ref(each)
-        raise NotHeard
+        raise NotObserved
 
     def _swapped(self, value: Any) -> Any:
         if isinstance(value, Tensor):

@@ -66,5 +66,5 @@ class LoggedDerivative(NamedTuple):
     line: str
 
 
-class NotHeard(Exception):
+class NotObserved(Exception):
     """Something was computed where no call of torch is observed."""

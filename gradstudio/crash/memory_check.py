@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from gradstudio.core.free_memory import UNKNOWN_SIZE, free
 from gradstudio.crash.call_values import CannotCall
 from gradstudio.crash.recorded_pass import DTYPES, Pass, Raised, keys_taken
 from gradstudio.session.files.crash_file import CrashFile, PlainCall, RecordedCall, RecordedPass
@@ -20,8 +20,8 @@ _AS_LARGE = {"masked_select", "nonzero", "argwhere", "__getitem__", "unique", "u
 def check_memory(crash: CrashFile, tensor: Callable[[str], Tensor]) -> None:
     """Make the calls of each program without values, to compute only the sizes. CannotCall if they would exceed the
     available memory, or if that is unknown beforehand."""
-    if 2 * crash.size > (free := _free_memory()):  # as read, and as the steps change them
-        raise CannotCall(f"its tensors take 2 × {crash.size / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB are free")
+    if 2 * crash.size > (room := _room()):  # as read, and as the steps change them
+        raise CannotCall(f"its tensors take 2 × {crash.size / 1e9:,.1f} GB, and {room / 1e9:,.1f} GB are free")
     seen: set[Any] = set()
     for each in [each for step in crash.structure.steps for each in step.passes]:
         sizes = each.program, *[(name, crash.tensors[stored].shape) for name, stored in each.tensors.items()]
@@ -42,6 +42,7 @@ def _is_of_one_size(crash: CrashFile, tensor: Callable[[str], Tensor], given: Re
         held = crash.tensors[stored(name)]
         return torch.empty(held.shape, dtype=DTYPES[held.dtype], device="meta")
 
+    room = _room()
     calls, total = [*_with_derivatives(crash.structure.programs[given.program])], 0
     made, real = Pass(calls, blank, "meta"), Pass(calls, lambda name: tensor(stored(name)), "cpu")
     begin = 0  # of the calls that were not made with values
@@ -59,7 +60,7 @@ def _is_of_one_size(crash: CrashFile, tensor: Callable[[str], Tensor], given: Re
             made.tensors[call.derivative.gradient] = torch.empty_like(made.tensors[call.gives[0]])
             real.tensors[call.derivative.gradient] = torch.empty_like(made.tensors[call.gives[0]], device="cpu")
         total += sum(made.tensors[number].nbytes for number in call.gives if number >= 0)
-        if total > _free_memory():
+        if total > room:
             raise CannotCall(f"its calls would take more memory than there is: {total / 1e9:,.1f} GB")
     return not begin
 
@@ -91,8 +92,6 @@ def _with_derivatives(calls: list[RecordedCall]) -> Iterator[PlainCall]:
             yield from call.derivative.calls
 
 
-def _free_memory() -> int:
-    try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return 8 << 30
+def _room() -> int:
+    """Return the bytes that may be taken; 8 GiB where the system does not report what is free."""
+    return known if (known := free()) < UNKNOWN_SIZE else 8 << 30

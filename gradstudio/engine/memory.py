@@ -5,14 +5,13 @@ rejected could never have been trained here. An accelerator itself reports what 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from gradstudio.core.experiment import Experiment
+from gradstudio.core.free_memory import UNKNOWN_SIZE, free
 from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS
 from gradstudio.core.knobs import KnobError
 from gradstudio.engine import models
@@ -82,19 +81,13 @@ def fits(taken: int) -> bool:
     return taken <= free()
 
 
-def free() -> int:
-    """Return the bytes of memory that are free now; a very large number if the system does not report it."""
-    limits = [_of_machine(), _of_group()]
-    return min((size for size in limits if size is not None), default=1 << 62)
-
-
 def free_of(device: str) -> int | None:
     """Return the bytes of memory that are free on a device; None if the system does not report it."""
     if device.startswith("cuda"):
         with contextlib.suppress(RuntimeError):
             return torch.cuda.mem_get_info(device)[0]
     bytes_free = free()
-    return bytes_free if device == "cpu" and bytes_free < 1 << 62 else None
+    return bytes_free if device == "cpu" and bytes_free < UNKNOWN_SIZE else None
 
 
 def _check(taken: int, what: str, lower: str) -> None:
@@ -141,23 +134,3 @@ def _saved_bytes(model: nn.Module, inputs: Tensor, most: float) -> list[int]:
     with contextlib.suppress(_Enough), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         model(inputs)
     return sizes
-
-
-def _of_machine() -> int | None:
-    """Return the memory that programs can still use without swapping, according to Linux."""
-    return _number(Path("/proc/meminfo"), lambda text: int(text.partition("MemAvailable:")[2].split()[0]) * 1024)
-
-
-def _of_group() -> int | None:
-    """Return the rest of the container's limit; cached files can be evicted."""
-    group = Path("/sys/fs/cgroup")
-    limit, used = (_number(group / name, int) for name in ("memory.max", "memory.current"))
-    cached = _number(group / "memory.stat", lambda text: int(text.partition("\ninactive_file ")[2].split()[0]))
-    return None if limit is None or used is None else max(limit - used + (cached or 0), 0)
-
-
-def _number(path: Path, read: Callable[[str], int]) -> int | None:
-    try:
-        return read(path.read_text())
-    except (OSError, ValueError, IndexError):
-        return None

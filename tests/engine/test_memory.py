@@ -8,6 +8,7 @@ import weakref
 import pytest
 import torch
 
+from gradstudio.core import free_memory
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.presets import Preset
@@ -104,7 +105,7 @@ def test_a_large_batch_that_does_not_fit_is_not_compared(monkeypatch: pytest.Mon
 
 def test_the_free_memory_is_known_here_and_unlimited_where_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 1 << 20 < memory.free() <= 1 << 62
-    monkeypatch.setattr(memory, "_number", lambda path, read: None)
+    monkeypatch.setattr(free_memory, "_number", lambda path, read: None)
     assert memory.free() == 1 << 62 and memory.fits(1 << 50)
 
 

@@ -73,6 +73,17 @@ def test_garbage_is_collected_on_the_window_s_thread_only(make_window: Callable[
     assert gc.isenabled()
 
 
+def test_no_other_thread_collects_while_another_window_is_open(qapp: object) -> None:
+    parent = QObject()
+    one, other = Heartbeat(lambda: None, parent), Heartbeat(lambda: None, parent)
+    one.start()
+    other.start()
+    other.stop(alone=True)
+    assert not gc.isenabled()
+    one.stop(alone=True)
+    assert gc.isenabled()
+
+
 class Cycle:
     """Garbage that only the cyclic collector finds, as a closed dialog is."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from gradstudio.core.free_memory import free
 from gradstudio.core.text import number
 from gradstudio.crash.call_log import CallLog
 from gradstudio.engine.torch_internals import function_modes
@@ -63,7 +63,7 @@ class Recorder:
         self._log: CallLog | None = None
         self._was_passed_by = False  # whether a backward pass of another training came since its forward pass
         self._is_early = False  # whether something is computed before the forward pass, or parts of a model are called
-        self._is_deaf = False  # whether no forward pass came before the latest backward pass
+        self._came_alone = False  # whether no forward pass came before the latest backward pass
         self._on: CallLog | None = None  # the log that is on torch's stack
         self._taken: dict[int, tuple[Any, Any]] = {}
         self._ids: tuple[int, ...] = ()  # of the weights
@@ -94,7 +94,7 @@ class Recorder:
     def _knows(self, tensor: Tensor) -> bool:
         return self._log is not None and self._log.place_of(tensor) is not None
 
-    def _listen(self) -> None:
+    def _begin_early(self) -> None:
         """Observe calls from here on, if the next forward pass would be too late."""
         if self._is_early and not self.is_off:
             self._log = CallLog(most=MOST_STEP_CALLS, copies=self._copies, own=self._own, sleeps=True)
@@ -115,7 +115,7 @@ class Recorder:
     @_carefully
     def before_backward(self, roots: Roots) -> None:
         """A backward pass begins."""
-        self._is_deaf = self._log is None
+        self._came_alone = self._log is None
         if self._log is None:
             return
         self.take_off()
@@ -140,8 +140,8 @@ class Recorder:
                 log.is_full, self._log, self._was_passed_by = False, log, True
                 self.resume()
         elif trains:
-            self._is_early = self._is_early or self._is_deaf
-            self._listen()
+            self._is_early = self._is_early or self._came_alone
+            self._begin_early()
 
     def resume(self) -> None:
         """Observe the loss code again after a backward pass or a step of another training."""
@@ -194,7 +194,7 @@ class Recorder:
             self._at_break = KeptState()
             self._at_break.take(step.number, weights, optimizers, parted=self._is_sharded)
             self._at_break.steps = [step]
-        self._listen()
+        self._begin_early()
 
     @property
     def usable_states(self) -> list[KeptState]:
@@ -290,14 +290,8 @@ _known: dict[torch.device, int] = {}
 def free_memory(device: torch.device) -> int:
     """Return the default memory limit of a recorder on a device. It is looked up once."""
     if device not in _known:
-        if device.type == "cuda":
-            free, _ = torch.cuda.mem_get_info(device)
-        else:
-            try:
-                free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-            except (AttributeError, ValueError, OSError):
-                free = MOST_BYTES
-        _known[device] = min(MOST_BYTES, int(SHARE * free))
+        bytes_free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else free()
+        _known[device] = min(MOST_BYTES, int(SHARE * bytes_free))
     return _known[device]
 
 
