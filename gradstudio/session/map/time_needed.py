@@ -83,9 +83,9 @@ def measure_cost(experiment: Experiment, stopped: Callable[[], bool]) -> Cost | 
     if any(each is None for each in costs):
         return None
     (_, _), (short, few), (long, many) = (each for each in costs if each is not None)
-    if many <= few:  # it diverged immediately
+    if many <= few or long <= short:  # it diverged immediately, or the machine was busy with other work
         return Cost(0.0, long / many)
-    step = max((long - short) / (many - few), 0.0)
+    step = (long - short) / (many - few)
     return Cost(max(short - few * step, 0.0), step)
 
 
