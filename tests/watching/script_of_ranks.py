@@ -7,12 +7,14 @@ import json
 import os
 import sys
 from contextlib import nullcontext
+from functools import partial
 
 import torch
 import torch._dynamo  # which the first optimizer of a process imports
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, ShardingStrategy
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
@@ -97,7 +99,13 @@ def whole(tensor: Tensor) -> Tensor:
 
 
 def norm_of(tensors) -> float:
-    return torch.cat([whole(each).detach().flatten().double() for each in tensors]).norm().item()
+    return torch.cat([whole(each).detach().flatten().double() for each in tensors if each is not None]).norm().item()
+
+
+def norm_of_pieces(tensors) -> float:
+    square = sum(each.detach().double().square().sum() for each in tensors if each is not None)
+    dist.all_reduce(square := torch.as_tensor(square, dtype=torch.float64))
+    return square.sqrt().item()
 
 
 def mean_and_spread(value: float) -> tuple[float, float]:
@@ -109,7 +117,7 @@ def mean_and_spread(value: float) -> tuple[float, float]:
 
 def train(
     name, model, optimizer=None, *, clip=0.0, parts=1, alike=False, breaks=-1, nan=-1, sync=None, several=None,
-    on_nonfinite="explain", asked=None, reduce=None,
+    on_nonfinite="explain", asked=None, reduce=None, norm_of=norm_of,
 ) -> None:  # fmt: skip
     if several is None:
         optimizers = [optimizer or torch.optim.SGD(model.parameters(), lr=LR)]
@@ -141,7 +149,7 @@ def train(
             reduce(model)
         before = norm_of(each.grad for each in model.parameters())
         if clip:
-            nn.utils.clip_grad_norm_(model.parameters(), clip)
+            getattr(model, "clip_grad_norm_", partial(nn.utils.clip_grad_norm_, model.parameters()))(clip)
         clipped = norm_of(each.grad for each in model.parameters())
         old = [whole(each.detach()).clone() for each in model.parameters()]
         for each in optimizers:
@@ -209,6 +217,21 @@ if "parted" in WHAT:
     train("parted, offloaded", model, clip=0.05)
     model = parallelize_module(Net(), mesh, {"first": ColwiseParallel(), "last": RowwiseParallel()})
     train("tensor parallel", model, alike=True)
+if "flat" in WHAT:
+    around = partial(FullyShardedDataParallel, device_id=torch.device("cpu"))
+    flat = partial(train, norm_of=norm_of_pieces)
+    flat("flat", around(Net(), use_orig_params=True), clip=0.05)
+    flat("flat, in one", around(Net()), clip=0.05)
+    flat("flat, accumulated", around(Net(), use_orig_params=True), parts=3)
+    model = Net()
+    model.first, model.last = around(model.first, use_orig_params=True), around(model.last, use_orig_params=True)
+    model = around(model, use_orig_params=True)
+    flat("flat, nested", model, torch.optim.AdamW(model.parameters(), lr=LR))
+    kept = ShardingStrategy.SHARD_GRAD_OP
+    policy = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    flat("flat, mixed", around(Net(), use_orig_params=True, sharding_strategy=kept, mixed_precision=policy))
+    train("flat, whole", around(Net(), use_orig_params=True, sharding_strategy=ShardingStrategy.NO_SHARD))
+    flat("flat, nan", around(Net(), use_orig_params=True), nan=2)
 if rank == 0:
     with open(OUT, "w") as file:
         json.dump(known, file)

@@ -46,7 +46,7 @@ class Trained(NamedTuple):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     folder = tmp_path_factory.mktemp("ranks")
-    what = "replicated, one ends" if has_no_parts else "replicated, parted, one ends"
+    what = "replicated, flat, one ends" if has_no_parts else "replicated, parted, flat, one ends"
     command = [sys.executable, SCRIPT, folder / "runs.db", folder / "known.json", what]
     environment = os.environ | {"PYTHONPATH": ROOT, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
@@ -111,6 +111,19 @@ def test_parts_of_a_gradient_are_added_up(trained: Trained, title: str) -> None:
     agrees(trained, title)
     names = ["first.weight", "first.bias", "last.weight", "last.bias"]
     assert [layer.name for layer in trained.runs[title].history.layers] == names
+
+
+@pytest.mark.parametrize(
+    "title",
+    ["flat", "flat, in one", "flat, accumulated", "flat, nested", "flat, mixed", "flat, whole", "flat, nan"],
+)
+def test_pieces_of_flat_parameters_are_added_up(trained: Trained, title: str) -> None:
+    agrees(trained, title)
+    layers = trained.runs[title].history.layers
+    assert sum(layer.size for layer in layers) == 6 * 12 + 12 + 12 * 4 + 4
+    if title != "flat, in one":
+        assert [layer.role for layer in layers] == ["weight", "bias"] * 2
+    assert "unused_layers" not in trained.runs[title].findings
 
 
 def test_a_norm_that_no_rank_sees_is_unknown_and_its_local_ones_are_told(trained: Trained) -> None:

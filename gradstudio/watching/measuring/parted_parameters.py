@@ -1,4 +1,4 @@
-"""Parameters that are sharded among processes, as in FSDP2 or tensor parallelism: each process measures its own shard,
+"""Parameters that are sharded among processes, as in FSDP or tensor parallelism: each process measures its own shard,
 where it is."""
 
 from __future__ import annotations
@@ -8,15 +8,30 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gradstudio.core.unknown import UNKNOWN
+from gradstudio.engine.torch_internals.flat_shards import Piece, is_piece, pieces_of
 from gradstudio.watching.measuring.parameters import Change, Gradient, Parameters
+from gradstudio.watching.script.living_objects import living
 
 
 def are_sharded(tensors: Sequence[Tensor]) -> bool:
-    """Return whether any of these is a DTensor, of which this process may have only a shard."""
-    return any(_is_sharded(tensor) for tensor in tensors)
+    """Return whether this process may have only a shard of any of these."""
+    return any(_is_dtensor(tensor) or is_piece(tensor) for tensor in tensors)
+
+
+def whole_shapes(tensors: Sequence[Tensor]) -> list[tuple[int, ...]]:
+    """Return the shape of each tensor as the model was made, whatever part of it this process has."""
+    pieces = _pieces(tensors)
+    return [pieces[id(tensor)].shape if id(tensor) in pieces else tuple(tensor.shape) for tensor in tensors]
+
+
+def _pieces(tensors: Sequence[Tensor]) -> dict[int, Piece]:
+    """Return what tensors of FullyShardedDataParallel are pieces of, by their ids."""
+    pieces = {id(tensor): Piece(tuple(tensor.shape), 0) for tensor in tensors if is_piece(tensor)}
+    every = pieces_of(living(nn.Module)) if pieces else ()
+    return pieces | {id(tensor): piece for tensor, piece in every if id(tensor) in pieces}
 
 
 def parameters_of_shards(kind: type[Parameters], tensors: Sequence[Tensor]) -> Parameters:
@@ -31,12 +46,17 @@ def share_of(
     counts: of several ranks with the same shard, one does. If unknown, as for a shard that belongs to only some ranks,
     the number is -1. `grouped` makes layers of the parameters; without it, each is one."""
     share: dict[str, list[int]] = {"sizes": parameters.sizes.tolist(), "parted": [], "counted": []}
+    pieces = _pieces(parameters.as_given)
     for place, tensor in enumerate(parameters.as_given):
         placements: Any = getattr(tensor, "placements", ())
-        is_parted = any(each.is_shard() for each in placements)
         mesh: Any = getattr(tensor, "device_mesh", None)
         at = mesh.get_coordinate() if mesh is not None else None
-        if is_parted and (mesh is None or at is None or mesh.mesh.numel() != ranks):
+        if (piece := pieces.get(id(tensor))) is not None:
+            is_parted, among = piece.ranks != 1, piece.ranks
+        else:
+            is_parted = any(each.is_shard() for each in placements)
+            among = mesh.mesh.numel() if mesh is not None and at is not None else 0
+        if is_parted and among != ranks:
             share["sizes"][place] = -1
         copies = [each.is_replicate() and where > 0 for each, where in zip(placements, at or (), strict=False)]
         share["parted"].append(int(is_parted))
@@ -86,6 +106,9 @@ class _LocalShards(Parameters):
         self._refresh()
         return super().marks()
 
+    def unmoved_places(self, marks: list[int]) -> set[int]:
+        return {place for place in super().unmoved_places(marks) if self._numels[place]}  # or it is on other ranks
+
     def weight_marks(self) -> list[int]:
         self._refresh()
         return super().weight_marks()
@@ -113,13 +136,13 @@ class _LocalShards(Parameters):
         return super().measure_change_later(layers)
 
 
-def _is_sharded(tensor: Tensor) -> bool:
+def _is_dtensor(tensor: Tensor) -> bool:
     return hasattr(tensor, "to_local") and hasattr(tensor, "placements")
 
 
 def local_part(tensor: Any) -> Tensor:
     """Return the shard of a tensor that is in this process, without communication. Only outside of autograd."""
-    local = tensor.to_local() if _is_sharded(tensor) else tensor
+    local = tensor.to_local() if _is_dtensor(tensor) else tensor
     return local.wait() if hasattr(local, "wait") else local  # it may be in flight
 
 

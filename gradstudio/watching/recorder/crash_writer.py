@@ -35,7 +35,7 @@ from gradstudio.watching.births.hooked_module import without_wrappers
 from gradstudio.watching.births.replay import needs_other_ranks
 from gradstudio.watching.hooks.guard import replaying
 from gradstudio.watching.hooks.rank_place import here
-from gradstudio.watching.measuring.parted_parameters import are_sharded, local_part
+from gradstudio.watching.measuring.parted_parameters import are_sharded, local_part, whole_shapes
 from gradstudio.watching.recorder.kept_state import KeptState, KeptStep
 from gradstudio.watching.recorder.program_maker import ProgramMaker, temporary_weights, unheard
 from gradstudio.watching.recorder.recorder import Recorder, is_eager_beside
@@ -65,7 +65,11 @@ class CrashWriter:
         tensors = [_tensor_to_write(name, tensor) for name, tensor in self._tensors.items()]
         if (place := here()) is not None:
             structure.rank, structure.ranks = place.rank, place.ranks
-            structure.whole = {self._names[id(each)]: list(each.shape) for each in state.weights if are_sharded([each])}
+            structure.whole = {
+                self._names[id(each)]: list(shape)
+                for each, shape in zip(state.weights, whole_shapes(state.weights), strict=True)
+                if are_sharded([each])
+            }
             if place.rank and structure.unknown and not structure.whole:
                 return None
         structure.reason, structure.unknown = map(without_folders, (structure.reason, structure.unknown))

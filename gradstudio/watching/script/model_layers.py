@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
+from math import prod
 from typing import Any, Literal, Protocol
 
 from torch import Tensor, nn
@@ -17,6 +18,7 @@ from gradstudio.watching.script.script_names import name_of
 
 Role = Literal["weight", "recurrent", "embedding", "bias", "norm"]
 _COMPILED = "_orig_mod."  # the prefix that torch.compile adds to every name
+_SHARDED = "_fsdp_wrapped_module."  # that of FullyShardedDataParallel
 
 
 def of_optimizer(optimizer: Optimizer) -> list[Tensor]:
@@ -147,29 +149,32 @@ def names(model: ModelLike, optimizer: Optimizer | None) -> dict[int, str]:
         given = group.get("param_names") or [f"group{index}.{place}" for place in range(len(group["params"]))]
         by_id |= {id(tensor): str(name) for name, tensor in zip(given, group["params"], strict=False)}
     by_id |= {id(tensor): name for name, tensor in model.named_parameters()}
-    return {key: name.replace(_COMPILED, "") for key, name in by_id.items()}
+    return {key: name.replace(_COMPILED, "").replace(_SHARDED, "") for key, name in by_id.items()}
 
 
-def layers_of(model: ModelLike, named: Sequence[tuple[str, Tensor]]) -> tuple[Layer, ...]:
-    """Return a layer for each parameter."""
+def layers_of(
+    model: ModelLike, named: Sequence[tuple[str, Tensor]], shapes: Sequence[tuple[int, ...]]
+) -> tuple[Layer, ...]:
+    """Return a layer for each parameter, with its shape in the whole model."""
     owners = {
         id(tensor): (module, name)
         for module in model.modules()
         for name, tensor in module.named_parameters(recurse=False)
     }
     return tuple(
-        Layer(name, _role(*owners.get(id(tensor), (None, name)), tensor), tensor.numel()) for name, tensor in named
+        Layer(name, _role(*owners.get(id(tensor), (None, name)), len(shape)), prod(shape))
+        for (name, tensor), shape in zip(named, shapes, strict=True)
     )
 
 
-def _role(module: nn.Module | None, name: str, tensor: Tensor) -> Role:
+def _role(module: nn.Module | None, name: str, dimensions: int) -> Role:
     """Return the role of a parameter, from the type of its module and its own name."""
     last = name.rpartition(".")[2]
     if module is not None and "norm" in type(module).__name__.lower():
         return "norm"
     if last.startswith("weight_hh"):
         return "recurrent"
-    if "bias" in last or tensor.ndim < 2:
+    if "bias" in last or (dimensions < 2 and last != "_flat_param"):
         return "bias"
     return "embedding" if "embed" in f"{type(module).__name__} {last}".lower() else "weight"
 

@@ -133,7 +133,7 @@ class OpenStep:
         self.gradient = gradient
         is_finite = not gradient.nonfinite and not loss_broke(self.losses)
         self.is_passed_by = may_pass_by and is_finite
-        self.zero_marks = [] if gradient.norm else parameters.marks() if marks is None else marks[0]
+        self.zero_marks = [] if gradient.norm > 0 else parameters.marks() if marks is None else marks[0]
         if is_finite:
             births.all_finite()
         elif self.is_broken:

@@ -18,7 +18,7 @@ from gradstudio.core.row import Layer
 from gradstudio.watching.births.step_births import Births
 from gradstudio.watching.hooks.guard import say
 from gradstudio.watching.measuring.parameters import Parameters, sizes
-from gradstudio.watching.measuring.parted_parameters import are_sharded
+from gradstudio.watching.measuring.parted_parameters import are_sharded, whole_shapes
 from gradstudio.watching.script import model_layers
 from gradstudio.watching.script.source_lines import is_own
 
@@ -103,7 +103,7 @@ class TrainedModels:
             self.births.passes.recorder = self.recorder
 
     def note_layers(self) -> None:
-        """Note the layers of shards before the first pass: FSDP2 replaces them in the modules while it computes."""
+        """Note the layers of shards before the first pass: FSDP replaces them in the modules while it computes."""
         tensors = self.all_parameters()
         if are_sharded(tensors):
             model = model_layers.together(self.models)
@@ -127,7 +127,7 @@ class TrainedModels:
         """Return a layer for each parameter."""
         names = model_layers.names(model, self.optimizer)
         named = [(names.get(id(tensor), f"parameter{place}"), tensor) for place, tensor in enumerate(tensors)]
-        layers = model_layers.layers_of(model, named)
+        layers = model_layers.layers_of(model, named, whole_shapes(tensors))
         noted = map(self._noted_of, tensors)
         return tuple(layer if known is None else known[1] for layer, known in zip(layers, noted, strict=True))
 
