@@ -126,14 +126,14 @@ def thresholds() -> str:
 
 
 def columns() -> str:
-    from gradstudio.core.columns import COLUMNS, LAYER_METRICS
+    from gradstudio.core.columns import COLUMNS, EXPORTED_METRICS
 
     lines = [
         "# Columns", "",
         "What is measured, under the names that `metrics.csv`, `layers.npz`, TensorBoard logs and lessons use. A cell "
         "is empty if nobody measured it; NaN and Inf stand there as such.", "",
     ]  # fmt: skip
-    for title, rows in (("Of each step", COLUMNS), ("Of each layer at each step", LAYER_METRICS)):
+    for title, rows in (("Of each step", COLUMNS), ("Of each layer at each step", EXPORTED_METRICS)):
         lines += [f"## {title}", "", "| column | meaning |", "|---|---|"]
         lines += [f"| `{name}` | {cell(about)} |" for name, about in rows.items()] + [""]
     return "\n".join(lines)

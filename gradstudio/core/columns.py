@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# New columns go last, so that the rows of older versions begin with the same ones.
+# New columns and metrics go last, so that the rows of older versions begin with the same ones.
 COLUMNS: dict[str, str] = {
     "step": "number of the optimizer step, from 0",
     "loss": "mean loss of the step's batch, before the update",
@@ -41,8 +41,13 @@ LAYER_METRICS: dict[str, str] = {
     "largest_grad": "largest absolute entry of the true gradient",
     "zero_share": "share of gradient entries that are exactly 0",
     "nonfinite_share": "share of gradient entries that are NaN or Inf",
+    "grad_mean": "mean of the entries of the true gradient",
+    "cut_share": "share of gradient entries that clipping by value cut; UNKNOWN without it",
 }
 
 DERIVED_METRICS: dict[str, str] = {  # of each layer, from the stored ones
     "grad_ratio": "L2 norm of the layer's true gradient / L2 norm of its weights",
+    "grad_std": "standard deviation of the entries of the true gradient; 0 below a thousandth of their mean",
 }
+
+EXPORTED_METRICS = LAYER_METRICS | {"grad_std": DERIVED_METRICS["grad_std"]}  # in files of a run

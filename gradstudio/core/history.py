@@ -23,6 +23,8 @@ LOOK_EVERY = 20  # steps between two looks of most rules
 SAMPLE_EVERY = 120  # steps between two samples of the activations; one costs the time of 0.2 to 1.1 steps
 
 OLDER = (13, 17, 20, 21, 23, 24)  # number of columns in the rows of older versions
+OLDER_METRICS = (6,)  # number of metrics of a layer in them
+LEAST_DEVIATION = 1e-3  # of the mean: float32 norms and means do not show a smaller one
 
 _COLUMN = {name: index for index, name in enumerate(COLUMNS)}
 _LAYER_METRIC = {name: index for index, name in enumerate(LAYER_METRICS)}
@@ -90,15 +92,16 @@ class History:
         self._count += 1
 
     def extend(self, columns: np.ndarray, layers: np.ndarray) -> None:
-        """Add rows that were measured before: (rows, columns) and (metrics, rows, layers). Missing columns are UNKNOWN.
-        Only the single writer may call this."""
-        given = columns.shape[1]
+        """Add rows that were measured before: (rows, columns) and (metrics, rows, layers). Missing columns and metrics
+        are UNKNOWN. Only the single writer may call this."""
+        given, metrics = columns.shape[1], len(layers)
         for lines, taken in places(self._count, len(columns)):
             if lines.start == 0:
                 self._add_block()
             self._rows[-1][lines, :given] = columns[taken]
             self._rows[-1][lines, given:] = UNKNOWN
-            self._filling[:, lines] = layers[:, taken]
+            self._filling[:metrics, lines] = layers[:, taken]
+            self._filling[metrics:, lines] = UNKNOWN
             self._count += lines.stop - lines.start
 
     def extend_finite(self, columns: np.ndarray, layers: np.ndarray) -> None:
@@ -254,6 +257,9 @@ class History:
             gradients, weights = (self.layer_metric(norm, start, stop) for norm in ("grad_norm", "weight_norm"))
             with np.errstate(divide="ignore", invalid="ignore"):
                 return np.where((gradients == 0) & (weights == 0), np.float32(0), gradients / weights)
+        if name == "grad_std":
+            norms, means = (self.layer_metric(part, start, stop).astype(float) for part in ("grad_norm", "grad_mean"))
+            return deviations(norms, means, np.array([layer.size for layer in self.layers])).astype(np.float32)
         index = _LAYER_METRIC[name]
         parts = stretches(start, stop, self._count)
         if len(parts) == 1:
@@ -291,6 +297,15 @@ class History:
     def _layer_rows(self, index: int, block: int, first: int, last: int) -> np.ndarray:
         held = self._layers[block]  # read once: the writer may spill it meanwhile
         return held.rows(index, first, last) if isinstance(held, SpilledArray) else held[index, first:last]
+
+
+def deviations(norms: np.ndarray, means: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Return the standard deviation of tensors of so many entries from their L2 norm and their mean, all float64;
+    UNKNOWN where the mean is."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        variances = norms**2 / np.maximum(sizes, 1) - means**2
+        spread = np.where(variances < (LEAST_DEVIATION * means) ** 2, 0.0, np.sqrt(variances))
+    return np.where(known_mask(means), spread, UNKNOWN)
 
 
 def up_to(history: History) -> str:

@@ -1,5 +1,5 @@
 """A number that was not measured, as opposed to one that was measured as NaN. In a column of floats it is a NaN with a
-payload of its own, like R's NA, and copies preserve it. Other readers see a gap."""
+payload of its own, like R's NA, and copies preserve it, also to float32 and back. Other readers see a gap."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import struct
 
 import numpy as np
 
-BITS = 0x7FF8_0000_0000_0001  # of UNKNOWN: no arithmetic on the values of a run makes a NaN with a payload
+BITS = 0x7FF8_0000_2000_0000  # of UNKNOWN: no arithmetic on the values of a run makes a NaN with a payload
+OLDER_BITS = 0x7FF8_0000_0000_0001  # in the columns of older versions
 UNKNOWN: float = struct.unpack("<d", struct.pack("<Q", BITS))[0]
 
 

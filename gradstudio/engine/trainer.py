@@ -142,7 +142,7 @@ class Trainer(TrainerState):
         if unclipped:  # the true gradient is the sum of micro-batches that were not clipped
             reading.gradient(unclipped.sum, scale)
             if knobs.clipping.kind != "none":
-                reading.on_clip(unclipped.sum, flat.gradients)
+                reading.on_clip(unclipped.sum, flat.gradients, by_value=knobs.clipping.kind == "value")
         if mistakes.clip_before_unscale:
             reading.gradient(flat.gradients, scale)
             self._clip(reading)
@@ -268,7 +268,7 @@ class Trainer(TrainerState):
             return
         before = self._unclipped_gradients.copy_(self.flat.gradients) if measured else self.flat.gradients
         if reading.clipping[knobs.kind](self.flat, knobs, self.clip_memory) and measured:
-            reading.on_clip(before, self.flat.gradients)
+            reading.on_clip(before, self.flat.gradients, by_value=knobs.kind == "value")
 
     @cached_property
     def _unclipped_gradients(self) -> Tensor:

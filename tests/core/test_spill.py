@@ -36,7 +36,7 @@ def measured(steps: int) -> np.ndarray:
     """(steps, metrics, layers) of every kind of float; a NaN keeps even its sign and its payload."""
     bits = np.random.default_rng(steps).integers(0, 2**32, (steps, len(LAYER_METRICS), len(LAYERS)), np.uint32)
     values = bits.view(np.float32)
-    values[::7, :, 1] = ODD
+    values[::7, : len(ODD), 1] = ODD
     return values
 
 

@@ -31,6 +31,7 @@ def test_what_nobody_measured_is_not() -> None:
 
 @pytest.mark.parametrize("copied", [
     lambda values: np.array(values.tolist()), lambda values: np.stack([values, values], 1)[:, 1],
+    lambda values: values.astype(np.float32), lambda values: values.astype(np.float32).astype(float),
     lambda values: pickle.loads(pickle.dumps(values)), lambda values: np.concatenate([values[:1], values[1:]]),
 ])  # fmt: skip
 def test_a_copy_keeps_it(copied) -> None:

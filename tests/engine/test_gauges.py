@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from gradstudio.core.history import LAYER_METRICS
-from gradstudio.core.unknown import is_known
+from gradstudio.core.history import COLUMNS, LAYER_METRICS, History
+from gradstudio.core.row import Layer
+from gradstudio.core.unknown import is_known, known_mask
 from gradstudio.engine.gauges.every_step import Gauges, cosine
 from gradstudio.engine.passes.flat import Layout
+from gradstudio.engine.step import reading
+from gradstudio.engine.step.clipping import CLIPPING, CLIPPING_ON_DEVICE, value
 
 
 def flat(*tensors):
@@ -46,6 +49,50 @@ def test_gradient():
     np.testing.assert_array_equal(found.largest, [4, 12])
     np.testing.assert_array_equal(found.zero_shares, [0.5, 0.5])
     np.testing.assert_array_equal(found.nonfinite_shares, [0, 0])
+
+
+@pytest.mark.parametrize("scale", [1.0, 1024.0])
+def test_mean_and_deviation_are_torch_s_own(scale):
+    grads = [torch.randn(shape, generator=torch.Generator().manual_seed(1)) for shape in ((64, 64), (64,), (1,))]
+    grads[1] += 30
+    grads.append(torch.full((5, 1000), 0.1))
+    gauges, whole = flat(*grads)
+    found = gauges.measure_gradient(whole * scale, scale)
+    wanted = torch.stack([grad.double().mean() for grad in grads])
+    np.testing.assert_allclose(found.means, wanted, rtol=1e-12)
+    history = History(tuple(Layer(str(place), "weight", grad.numel()) for place, grad in enumerate(grads)))
+    metrics = np.zeros((len(LAYER_METRICS), 1, len(grads)), np.float32)
+    metrics[0], metrics[6] = found.norms, found.means
+    history.extend(np.zeros((1, len(COLUMNS))), metrics)
+    wanted = torch.stack([grad.double().std(correction=0) for grad in grads])
+    np.testing.assert_allclose(history.layer_metric("grad_std")[0], wanted, rtol=1e-4, atol=1e-9)
+    assert history.layer_metric("grad_std")[0, 2:].tolist() == [0, 0], "their entries are all the same"
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_clip_by_value_says_how_many_entries_it_cut(build, monkeypatch, late):
+    if late:
+        monkeypatch.setitem(reading.LAG, "cpu", 0)
+    limit = 1e-3
+    trainer = build("clipping.kind=value", f"clipping.clip_value={limit}")
+    shares: list[list[float]] = []
+
+    def counted(flat, knobs, memory):
+        shares.append([(grad.abs() > limit).double().mean().item() for grad in flat.grads])
+        return value(flat, knobs, memory)
+
+    monkeypatch.setitem(CLIPPING_ON_DEVICE if late else CLIPPING, "value", counted)
+    rows = [*trainer.advance(), *trainer.advance()]
+    for row, wanted in zip(rows, shares, strict=True):
+        assert row.layers[7].tolist() == pytest.approx(wanted) and max(wanted) > 0 and min(wanted) < 1
+    unclipped = next(build("clipping.kind=norm", "clipping.max_norm=0.01").steps())
+    assert not known_mask(unclipped.layers[7]).any() and known_mask(unclipped.layers[:7]).all()
+
+
+def test_an_infinite_entry_is_cut_and_a_nan_is_not():
+    gauges, before = flat(torch.tensor([3.0, math.nan, -math.inf, 0.5]), torch.ones(2))
+    after = before.clamp(-1, 1)
+    assert gauges.changed_shares(before, after).tolist() == [0.5, 0]
 
 
 def test_a_scaled_gradient_is_measured_as_if_it_were_not():
@@ -130,6 +177,7 @@ def test_rows_measure_every_layer(build):
         assert metrics["update_ratio"][index] == pytest.approx(np.linalg.norm(moved) / np.linalg.norm(old), rel=1e-12)
         assert metrics["largest_grad"][index] == abs(grad).max()
         assert metrics["zero_share"][index] == pytest.approx((grad == 0).mean())
+        assert metrics["grad_mean"][index] == pytest.approx(grad.mean(), rel=1e-9, abs=1e-18)
     assert row.grad_norm == pytest.approx(np.linalg.norm(metrics["grad_norm"]))
     assert row.weight_norm == pytest.approx(np.linalg.norm(metrics["weight_norm"]))
 

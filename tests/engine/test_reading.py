@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from gradstudio.core.history import COLUMNS
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.row import Row
+from gradstudio.core.unknown import known_mask
 from gradstudio.engine import devices
 from gradstudio.engine.gauges import on_device
 from gradstudio.engine.gauges.every_step import Gauges
@@ -77,7 +78,8 @@ def check_rows(late: list[Row], direct: list[Row]) -> None:
             rtol=1e-12,
             err_msg=str(one.step),
         )
-        np.testing.assert_allclose(one.layers, other.layers, rtol=1e-12)
+        np.testing.assert_allclose(one.layers, other.layers, rtol=1e-12, atol=1e-15 * max(1.0, other.grad_norm))
+        assert np.array_equal(known_mask(one.layers), known_mask(other.layers))
         assert one.step_seconds > 0
 
 
@@ -272,9 +274,11 @@ def test_they_measure_what_the_gauges_of_the_host_measure(monkeypatch, piece, wi
     ours.measure_gradient(flat)
     ours.measure("clipped", change[0] * 2)
     ours.measure_product("kept", change[0], along)
+    ours.measure_cut(flat, flat.clamp(-size, size))
     ours.measure_change(*change, along)
     names, figures = ours.figures([torch.arange(3.0)])
-    gradient, moved, norms, beside = ours.read(names, figures.numpy())
+    gradient, moved, cut, norms, beside = ours.read(names, figures.numpy())
+    assert np.array_equal(cut, theirs.changed_shares(flat, flat.clamp(-size, size)))
     for found, right in ((gradient, theirs.measure_gradient(flat)), (moved, theirs.measure_change(*change, along))):
         for name in right.__slots__:
             np.testing.assert_allclose(getattr(found, name), getattr(right, name), rtol=1e-12, err_msg=name)

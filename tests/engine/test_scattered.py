@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gradstudio.core.columns import LAYER_METRICS
 from gradstudio.engine.gauges import kernels, plain_loops, scattered
 
 SIZES = (1, 3, 64, 1024, 1025, 5000)
@@ -37,7 +38,7 @@ def _norm(values: Any) -> float:
 
 def _measured(tensors: list[np.ndarray], scale: float = 1.0) -> tuple[float, int, np.ndarray]:
     places, _, sizes = _places(tensors)
-    layers = np.full((6, len(tensors)), -1, np.float32)
+    layers = np.full((len(LAYER_METRICS), len(tensors)), -1, np.float32)
     return *scattered.measure(places, sizes, scale, layers), layers
 
 
@@ -50,6 +51,8 @@ def test_gradients_of_every_size_have_their_norm(scale: float) -> None:
     assert layers[0].tolist() == pytest.approx([_norm(each) / 2 for each in tensors], rel=NARROW, abs=2e-45)
     assert layers[3].tolist() == pytest.approx([float(abs(each).max()) / 2 for each in tensors], rel=NARROW, abs=2e-45)
     assert layers[4].tolist() == pytest.approx([float((each == 0).mean()) for each in tensors])
+    means = [float(each.mean(dtype=float)) / 2 for each in tensors]
+    assert layers[6].tolist() == pytest.approx(means, rel=NARROW, abs=max(1e-14 * scale, 2e-45))
     places, starts, sizes = _places(tensors)
     flat = np.empty(sum(SIZES), np.float32)
     assert scattered.copy_and_norm(places, places, starts, sizes, flat) == 2 * norm  # to the last bit
@@ -120,12 +123,16 @@ def test_flat_tensors_are_measured_alike_with_and_without_a_compiler() -> None:
     stops = starts + SIZES
     found = []
     for loops in (kernels, plain_loops):
-        norms, weights, moves, zeros, bad = np.full((5, len(SIZES)), -1.0)
+        norms, weights, moves, zeros, bad, sums = np.full((6, len(SIZES)), -1.0)
+        changed = np.full(len(SIZES), -1.0)
         largest = np.zeros(len(SIZES), np.float32)
         whole = loops.norms(one, starts, stops, norms)
         product = loops.product(other, along, starts, stops)
         change = loops.norms_of_change(other, along, one, starts, stops, weights, moves)
-        loops.inspect(one.view(np.int32), starts, stops, largest.view(np.int32), zeros, bad)
-        found.append(np.concatenate([[whole, product, *change], norms, weights, moves, zeros, bad, largest]))
+        loops.inspect(one, one.view(np.int32), starts, stops, largest.view(np.int32), zeros, bad, sums)
+        loops.count_differing(one, np.clip(one, -1e-3, 1e-3), starts, stops, changed)
+        figures = norms, weights, moves, zeros, bad, largest, sums, changed
+        found.append(np.concatenate([[whole, product, *change], *figures]))
+    assert changed.sum() == (abs(one) > np.float32(1e-3)).sum() > 0
     assert found[0].tolist() == pytest.approx(found[1].tolist(), rel=NEAR, nan_ok=True)
     assert np.isnan(found[0]).any() and zeros.sum() == 2 and bad.sum() == 2

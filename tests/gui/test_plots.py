@@ -25,7 +25,7 @@ from gradstudio.core.row import Layer, Logged
 from gradstudio.core.unknown import UNKNOWN, known_mask
 from gradstudio.gui.drawing import axes, heatmap_colors, pyqtgraph_internals
 from gradstudio.gui.drawing.envelope import INF, NAN, ZERO, Envelope
-from gradstudio.gui.drawing.heatmap_colors import NONFINITE, TOP, indices, lookup_table
+from gradstudio.gui.drawing.heatmap_colors import NONFINITE, NOTHING, TOP, indices, lookup_table
 from gradstudio.gui.drawing.heatmap_image import LayerBins
 from gradstudio.gui.drawing.marks import Marks
 from gradstudio.gui.drawing.series import PART
@@ -572,14 +572,37 @@ def test_the_picture_of_the_layers_is_what_its_indices_say_however_it_came(shown
 def test_every_metric_of_the_layers(shown: tuple[PlotStack, Simulator], metric: str) -> None:
     stack, simulator = shown
     values = np.ones((len(LAYER_METRICS), len(LAYERS)))
-    stored = "grad_norm" if metric == "grad_ratio" else metric  # / the weight norms, which are 1
+    stored = {"grad_ratio": "grad_norm", "grad_std": "grad_norm"}.get(metric, metric)  # the weight norms are 1
     values[list(LAYER_METRICS).index(stored)] = [1e-9, np.nan, 1.0]
+    if metric == "grad_std":
+        values[list(LAYER_METRICS).index("grad_mean")] = 0
+        values[0] *= [math.sqrt(layer.size) for layer in LAYERS]
     simulator.run = run_of([{"layers": values}] * 3)
     stack.layers.choose(metric)
     stack.refresh(simulator)
     picture = stack.layers.image.image
     assert picture.shape == (3, 3)
     assert (picture[1] == NONFINITE).all() and (picture[2] == TOP).all() and (picture[0] < 10).all()
+
+
+@pytest.mark.parametrize("rows", [3, 3000])  # the bins of the longer run are merged
+def test_what_was_not_measured_of_a_layer_has_no_colour(shown: tuple[PlotStack, Simulator], rows: int) -> None:
+    stack, simulator = shown
+    values = np.ones((len(LAYER_METRICS), len(LAYERS)))
+    at = list(LAYER_METRICS).index("cut_share")
+    values[at] = UNKNOWN
+    cut = values.copy()
+    cut[at, 1] = 0.0
+    run = simulator.run = run_of([{"layers": values}] * rows)
+    stack.layers.choose("cut_share")
+    stack.refresh(simulator)
+    assert (stack.layers.image.image == NOTHING).all() and stack.layers.legend() == "not measured in this run"
+    assert stack.layers.reading(run, 1) == "first not measured · last not measured"
+    add(run, [{"layers": cut}] * rows)
+    stack.refresh(simulator)
+    picture = stack.layers.image.image
+    assert (picture[0] == NOTHING).all() and (picture[1, : rows // 8] == NOTHING).all() and picture[1, -1] == 0
+    assert stack.layers.legend() == "linear colour"
 
 
 def test_the_cursor_reads_every_plot_at_one_step(shown: tuple[PlotStack, Simulator]) -> None:

@@ -27,6 +27,7 @@ def test_the_tensors_of_a_module_are_one_layer(watch: Watch, monkeypatch: pytest
         optimizer.zero_grad()
         model(torch.randn(4, 6)).square().mean().backward()
         norms.append([gradient_norm(part) for part in model])
+        entries = [torch.cat([each.grad.flatten() for each in part.parameters()]).double() for part in model]
         whole, weights = gradient_norm(model), norm(each.detach() for each in model[0].parameters())
         optimizer.step()
     (run,) = runs_of(one)
@@ -35,6 +36,12 @@ def test_the_tensors_of_a_module_are_one_layer(watch: Watch, monkeypatch: pytest
     assert columns(one, "grad_norm")[0][-1] == pytest.approx(whole)
     if most == 3:
         assert run.history.layer_metric("grad_norm")[-1].tolist() == pytest.approx(norms[-1], rel=1e-5)
+        means, deviations = (
+            [each.mean().item() for each in entries],
+            [each.std(correction=0).item() for each in entries],
+        )
+        assert run.history.layer_metric("grad_mean")[-1].tolist() == pytest.approx(means, rel=1e-4, abs=1e-9)
+        assert run.history.layer_metric("grad_std")[-1].tolist() == pytest.approx(deviations, rel=1e-4)
     assert run.history.layer_metric("weight_norm")[-1][0] == pytest.approx(weights, rel=1e-5)
 
 

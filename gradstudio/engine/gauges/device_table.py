@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 FORMATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
-GRADIENT = ("squares", "largest", "zeros", "nan", "inf")  # the largest among the entries that are not NaN
+GRADIENT = ("squares", "largest", "zeros", "nan", "inf", "sums")  # the largest among the entries that are not NaN
 CHANGE = ("squares", "moves", "along_gradient", "not_zero")  # of the weights before, the change, the gradient
 
 
@@ -45,7 +45,7 @@ def _triton_measures(device: torch.device) -> bool:
             tried = torch.tensor([3.0, -4.0, 0.0], device=device)
             table = TritonTable([tried])
             gradient, change = table.gradient([tried]), table.change([tried], [tried + 2], [tried])
-            right = gradient[:, 0].tolist() == [25, 4, 1, 0, 0] and change[:, 0].tolist() == [25, 12, -2, 2]
+            right = gradient[:, 0].tolist() == [25, 4, 1, 0, 0, -1] and change[:, 0].tolist() == [25, 12, -2, 2]
     except Exception:  # missing, without a compiler, or with a driver that is too old: it raises arbitrary exceptions
         right = False
     return right
@@ -68,11 +68,11 @@ class PlainTable:
 
     def _of_gradient(self, gradient: Tensor | None, size: int) -> list[Tensor]:
         if gradient is None or not size:
-            return [self._number(0), self._number(0), self._number(size), self._number(0), self._number(0)]
+            return [self._number(size if figure == "zeros" else 0) for figure in GRADIENT]
         entries = gradient.double()
         largest = entries.abs().nan_to_num(nan=0.0, posinf=math.inf).amax()
         counts = (entries == 0).sum(), entries.isnan().sum(), entries.isinf().sum()
-        return [entries.square().sum(), largest, *(count.double() for count in counts)]
+        return [entries.square().sum(), largest, *(count.double() for count in counts), entries.sum()]
 
     def _of_change(self, before: Tensor, after: Tensor, gradient: Tensor | None) -> list[Tensor]:
         weights = before.double()

@@ -24,6 +24,7 @@ class Gradient:
     largest: np.ndarray  # float32, or float64
     zero_shares: np.ndarray
     nonfinite_shares: np.ndarray
+    means: np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +60,23 @@ class Gauges:
         """Measure gradients that still carry the factor `scale`, without that factor."""
         entries = _host(flat)
         norm, norms = self.norms(entries)
-        largest, zeros, nonfinite = self._each(np.float32), self._each(), self._each()
-        kernels.inspect(entries.view(np.int32), self._starts, self._stops, largest.view(np.int32), zeros, nonfinite)
+        largest, zeros, nonfinite, sums = self._each(np.float32), self._each(), self._each(), self._each()
+        kernels.inspect(
+            entries, entries.view(np.int32), self._starts, self._stops, largest.view(np.int32), zeros, nonfinite, sums
+        )
+        means = sums / self._sizes
         if scale != 1:
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # a loss scale can fall to 0
                 norm, norms, largest = float(np.divide(norm, scale)), norms / scale, largest / scale
-        return Gradient(norm, int(nonfinite.sum()), norms, largest, zeros / self._sizes, nonfinite / self._sizes)
+                means = means / scale
+        shares = zeros / self._sizes, nonfinite / self._sizes
+        return Gradient(norm, int(nonfinite.sum()), norms, largest, *shares, means)
+
+    def changed_shares(self, before: Tensor, after: Tensor) -> np.ndarray:
+        """Return the share of the entries of each tensor that clipping by value changed; a NaN counts as none."""
+        counts = self._each()
+        kernels.count_differing(_host(before), _host(after), self._starts, self._stops, counts)
+        return counts / self._sizes
 
     def product(self, one: Tensor, other: Tensor) -> float:
         """Return the inner product of all tensors together."""
@@ -116,9 +128,10 @@ def cosine(product: float, one: float, other: float) -> float:
     return max(-1.0, min(1.0, ratio_of_norms)) if math.isfinite(ratio_of_norms) else math.nan
 
 
-def by_layer(gradient: Gradient, change: Change) -> np.ndarray:
+def by_layer(gradient: Gradient, change: Change, cut_shares: np.ndarray | float = UNKNOWN) -> np.ndarray:
     """Return (metrics, layers), in the order of history.LAYER_METRICS."""
-    metrics = np.empty((6, len(gradient.norms)))  # filled by hand: numpy takes several times as long to inspect a list
+    metrics = np.empty((8, len(gradient.norms)))  # filled by hand: numpy takes several times as long to inspect a list
     metrics[0], metrics[1], metrics[2] = gradient.norms, change.weight_norms, change.update_ratios
     metrics[3], metrics[4], metrics[5] = gradient.largest, gradient.zero_shares, gradient.nonfinite_shares
+    metrics[6], metrics[7] = gradient.means, cut_shares
     return metrics

@@ -72,22 +72,32 @@ def norms_of_change(
     return np.sqrt(whole), np.sqrt(moved), product
 
 
-@jit(f"void(int32[::1], {_WHERE}, int32[::1], float64[::1], float64[::1])", nogil=True, plain=plain_loops.inspect)
+@jit(
+    f"void(float32[::1], int32[::1], {_WHERE}, int32[::1], float64[::1], float64[::1], float64[::1])",
+    nogil=True,
+    any_order=True,
+    plain=plain_loops.inspect,
+)
 def inspect(
     entries: np.ndarray,
+    all_bits: np.ndarray,
     starts: np.ndarray,
     stops: np.ndarray,
     largest: np.ndarray,
     zeros: np.ndarray,
     nonfinite: np.ndarray,
+    sums: np.ndarray,
 ) -> None:
-    """Write the largest absolute entry of each tensor, NaN if there is one, and how many entries are 0, and NaN or Inf.
-    Entries and largest are the bits of float32. Without the sign these are ordered like the numbers, with Inf above all
-    numbers and NaN above Inf (IEEE 754)."""
+    """Write the largest absolute entry of each tensor, NaN if there is one, how many entries are 0, and NaN or Inf, and
+    their sum in float64. Bits and largest are those of float32. Without the sign they are ordered like the numbers,
+    with Inf above all numbers and NaN above Inf (IEEE 754)."""
     for tensor in range(starts.size):
-        most, none, bad = np.int32(0), 0, 0
+        most, none, bad, total = np.int32(0), 0, 0, 0.0
         for start in range(starts[tensor], stops[tensor], _BLOCK):
-            part = entries[start : min(start + _BLOCK, stops[tensor])]
+            stop = min(start + _BLOCK, stops[tensor])
+            part, numbers = all_bits[start:stop], entries[start:stop]
+            for index in range(numbers.size):  # its own loop, which is vectorized
+                total += np.float64(numbers[index])
             counted = np.int32(0)
             for index in range(part.size):  # numba's max and sums use 64 bits, and take three times as long
                 bits = np.int32(part[index] & np.int32(0x7FFFFFFF))
@@ -96,6 +106,19 @@ def inspect(
             none += counted
         if most >= np.int32(0x7F800000):
             for index in range(starts[tensor], stops[tensor]):
-                bad += (entries[index] & np.int32(0x7FFFFFFF)) >= np.int32(0x7F800000)
+                bad += (all_bits[index] & np.int32(0x7FFFFFFF)) >= np.int32(0x7F800000)
         largest[tensor] = most
-        zeros[tensor], nonfinite[tensor] = none, bad
+        zeros[tensor], nonfinite[tensor], sums[tensor] = none, bad, total
+
+
+@jit(f"void(float32[::1], float32[::1], {_WHERE}, float64[::1])", nogil=True, plain=plain_loops.count_differing)
+def count_differing(
+    one: np.ndarray, other: np.ndarray, starts: np.ndarray, stops: np.ndarray, counts: np.ndarray
+) -> None:
+    """Write how many entries of each tensor differ; a NaN counts as none."""
+    for tensor in range(starts.size):
+        part, beside = one[starts[tensor] : stops[tensor]], other[starts[tensor] : stops[tensor]]
+        counted = 0
+        for index in range(part.size):
+            counted += (part[index] < beside[index]) | (part[index] > beside[index])
+        counts[tensor] = counted

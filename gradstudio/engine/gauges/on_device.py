@@ -8,11 +8,13 @@ they are read, which is also when roots, shares and ratios are computed."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from gradstudio.core.unknown import UNKNOWN
 from gradstudio.engine.gauges.every_step import Change, Gradient, ratio, total
 from gradstudio.engine.passes.flat import Layout
 from gradstudio.engine.torch_internals import device_kernels
@@ -22,6 +24,18 @@ WINDOW = 2**23  # entries that are summed at once, at most one piece more
 # Inner products of two flat tensors: the gradient before and after clipping; the change of the weights and the
 # gradient.
 PAIRED = ("kept", "along_gradient")
+COUNTED = ("zeros", "nonfinite", "sums", "cut")  # neither these nor squares
+
+
+class Figures(NamedTuple):
+    """The measurements of a step: of the gradient, of the change of the weights, of clipping by value, all norms and
+    products by name, and the numbers that came beside them."""
+
+    gradient: Gradient
+    change: Change
+    cut_shares: np.ndarray | float
+    totals: dict[str, float]
+    beside: np.ndarray
 
 
 class DeviceGauges:
@@ -51,12 +65,13 @@ class DeviceGauges:
         self._largest: list[Tensor] = []
 
     def measure_gradient(self, gradient: Tensor) -> None:
-        """Measure squares, zeros, non-finite and largest entries of a gradient (length,)."""
+        """Measure squares, sums, zeros, non-finite and largest entries of a gradient (length,)."""
         self._names, self._sums = [], []
         self.measure("gradient", gradient)
         self._sum("zeros", lambda room, entries: torch.eq(gradient[entries], 0, out=room))
         # NaN - NaN and Inf - Inf are NaN, which differs from 0.
         self._sum("nonfinite", lambda room, entries: torch.ne(gradient[entries] - gradient[entries], 0, out=room))
+        self._sum("sums", lambda room, entries: room.copy_(gradient[entries]))
         self._largest = [
             device_kernels.segment_reduce(gradient[entries].abs(), "max", offsets) for entries, offsets in self._windows
         ]
@@ -68,6 +83,14 @@ class DeviceGauges:
     def measure_product(self, name: str, one: Tensor, other: Tensor) -> None:
         """Measure the inner product of two flat tensors (length,), to be read under this name."""
         self._sum(name, lambda room, entries: room.copy_(one[entries]).mul_(other[entries]))
+
+    def measure_cut(self, before: Tensor, after: Tensor) -> None:
+        """Measure how many entries clipping by value changed; a NaN counts as none."""
+
+        def cut(room: Tensor, entries: slice) -> Tensor:
+            return torch.ne(before[entries], after[entries], out=room).mul_(before[entries] == before[entries])
+
+        self._sum("cut", cut)
 
     def measure_change(self, before: Tensor, after: Tensor, gradient: Tensor) -> None:
         """Measure the squares of the weights before an update, those of their change, and the product of the change and
@@ -85,13 +108,12 @@ class DeviceGauges:
         (figures,), on the device."""
         return tuple(self._names), torch.cat([*self._sums, *self._largest, *beside])
 
-    def read(self, names: Sequence[str], figures: np.ndarray) -> tuple[Gradient, Change, dict[str, float], np.ndarray]:
-        """Return the measurements of the gradient, those of the change of the weights, all norms and products by name,
-        and the numbers from `beside`."""
+    def read(self, names: Sequence[str], figures: np.ndarray) -> Figures:
+        """Return the measurements of these names."""
         count = len(names) * self._pieces
         sums = np.add.reduceat(figures[:count].reshape(len(names), -1), self._firsts, axis=1)[:, ::2]
         each = dict(zip(names, sums, strict=True))
-        norms = {name: np.sqrt(squares) for name, squares in each.items() if name not in PAIRED}
+        norms = {name: np.sqrt(squares) for name, squares in each.items() if name not in (*PAIRED, *COUNTED)}
         totals = {name: total(parts) for name, parts in norms.items()}
         totals |= {name: float(each[name].sum()) for name in PAIRED if name in each}
         largest = np.maximum.reduceat(figures[count : count + self._pieces], self._firsts)[::2]
@@ -102,6 +124,7 @@ class DeviceGauges:
             largest,
             each["zeros"] / self._sizes,
             each["nonfinite"] / self._sizes,
+            each["sums"] / self._sizes,
         )
         change = Change(
             totals["weights"],
@@ -111,7 +134,8 @@ class DeviceGauges:
             norms["weights"],
             ratio(norms["moves"], norms["weights"]),
         )
-        return gradient, change, totals, figures[count + self._pieces :]
+        cut = each["cut"] / self._sizes if "cut" in each else UNKNOWN
+        return Figures(gradient, change, cut, totals, figures[count + self._pieces :])
 
     def _sum(self, name: str, write: Callable[[Tensor, slice], object]) -> None:
         """Sum the pieces of what `write` writes into a buffer, window by window, to be read under this name."""

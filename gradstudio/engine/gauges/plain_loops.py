@@ -44,23 +44,35 @@ def norms_of_change(
     return math.sqrt(sum(sums[:, 0])), math.sqrt(sum(sums[:, 1])), float(sum(sums[:, 2]))
 
 
+@_QUIET
 def inspect(
     entries: np.ndarray,
+    all_bits: np.ndarray,
     starts: np.ndarray,
     stops: np.ndarray,
     largest: np.ndarray,
     zeros: np.ndarray,
     nonfinite: np.ndarray,
+    sums: np.ndarray,
 ) -> None:
     for tensor, (start, stop) in enumerate(_ranges(starts, stops)):
-        largest[tensor], zeros[tensor], nonfinite[tensor] = _inspected(entries[start:stop])
+        largest[tensor], zeros[tensor], nonfinite[tensor] = _inspected(all_bits[start:stop])
+        sums[tensor] = entries[start:stop].sum(dtype=np.float64)
+
+
+def count_differing(
+    one: np.ndarray, other: np.ndarray, starts: np.ndarray, stops: np.ndarray, counts: np.ndarray
+) -> None:
+    for tensor, (start, stop) in enumerate(_ranges(starts, stops)):
+        part, beside = one[start:stop], other[start:stop]
+        counts[tensor] = np.count_nonzero((part < beside) | (part > beside))
 
 
 @_QUIET
 def measure(addresses: np.ndarray, sizes: np.ndarray, scale: float, layers: np.ndarray) -> tuple[float, int]:
     whole, broken_in_all = 0.0, 0
     for tensor, (address, size) in enumerate(_ranges(addresses, sizes)):
-        layers[0, tensor], layers[3, tensor], layers[5, tensor] = 0.0, 0.0, 0.0
+        layers[0, tensor], layers[3, tensor], layers[5, tensor], layers[6, tensor] = 0.0, 0.0, 0.0, 0.0
         layers[4, tensor] = 1.0 if size else 0.0
         if not address or not size:
             continue
@@ -69,6 +81,7 @@ def measure(addresses: np.ndarray, sizes: np.ndarray, scale: float, layers: np.n
         layers[0, tensor] = np.divide(math.sqrt(squares), scale)
         layers[3, tensor] = np.divide(np.array(most, np.int32).view(np.float32), scale)
         layers[4, tensor], layers[5, tensor] = none / size, bad / size
+        layers[6, tensor] = np.divide(entries.sum(dtype=np.float64) / size, scale)
         whole += squares
         broken_in_all += bad
     return float(np.divide(math.sqrt(whole), scale)), broken_in_all

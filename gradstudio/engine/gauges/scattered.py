@@ -35,25 +35,27 @@ _float32_at, _int32_at = pointer_to(types.float32), pointer_to(types.int32)
 
 @jit("Tuple((float64, int64))(int64[::1], int64[::1], float64, float32[:, ::1])", nogil=True, any_order=True)
 def measure(addresses: np.ndarray, sizes: np.ndarray, scale: float, layers: np.ndarray) -> tuple[float, int]:
-    """Write the L2 norm of each tensor / `scale`, its largest absolute entry / `scale`, and the shares of its entries
-    that are 0, and NaN or Inf, into the rows 0, 3, 4 and 5 (history.LAYER_METRICS). Return the norm of all / `scale`,
-    and how many entries are NaN or Inf."""
+    """Write the L2 norm of each tensor / `scale`, its largest absolute entry / `scale`, the shares of its entries that
+    are 0, and NaN or Inf, and their mean / `scale`, into the rows 0 and 3 to 6 (history.LAYER_METRICS). Return the norm
+    of all / `scale`, and how many entries are NaN or Inf."""
     whole, broken_in_all = 0.0, 0
     most_of = np.empty(1, np.int32)  # the largest entry as its bits, which are ordered like the numbers (kernels.py)
     for tensor in range(addresses.size):
         size = sizes[tensor]
-        layers[0, tensor], layers[3, tensor], layers[5, tensor] = 0.0, 0.0, 0.0
+        layers[0, tensor], layers[3, tensor], layers[5, tensor], layers[6, tensor] = 0.0, 0.0, 0.0, 0.0
         layers[4, tensor] = 1.0 if size else 0.0
         if addresses[tensor] == 0 or size == 0:
             continue
         entries = carray(_float32_at(addresses[tensor]), size)
         all_bits = carray(_int32_at(addresses[tensor]), size)
-        squares, most, none, bad = 0.0, np.int32(0), 0, 0
+        squares, most, none, bad, total = 0.0, np.int32(0), 0, 0, 0.0
         for start in range(0, size, _BLOCK):
             part, bits_of_part = entries[start : start + _BLOCK], all_bits[start : start + _BLOCK]
             for index in range(part.size):
                 entry = np.float64(part[index])
                 squares += entry * entry
+            for index in range(part.size):  # its own loop, which leaves the bits of the other sum as they are
+                total += np.float64(part[index])
             zeros = np.int32(0)
             for index in range(bits_of_part.size):  # in 32 bits throughout, which is three times as fast (kernels.py)
                 bits = np.int32(bits_of_part[index] & np.int32(0x7FFFFFFF))
@@ -65,7 +67,7 @@ def measure(addresses: np.ndarray, sizes: np.ndarray, scale: float, layers: np.n
                 bad += (all_bits[index] & np.int32(0x7FFFFFFF)) >= np.int32(0x7F800000)
         most_of[0] = most
         layers[0, tensor], layers[3, tensor] = np.sqrt(squares) / scale, most_of.view(np.float32)[0] / scale
-        layers[4, tensor], layers[5, tensor] = none / size, bad / size
+        layers[4, tensor], layers[5, tensor], layers[6, tensor] = none / size, bad / size, total / size / scale
         whole += squares
         broken_in_all += bad
     return np.sqrt(whole) / scale, broken_in_all

@@ -40,6 +40,7 @@ def measure_gradient(
     tensor = tl.load(tensors + piece)
     start, size, address = tl.load(starts + piece), tl.load(sizes + tensor), tl.load(addresses + tensor)
     squares, largest = tl.zeros((BLOCK,), tl.float64), tl.zeros((BLOCK,), tl.float64)
+    sums = tl.zeros((BLOCK,), tl.float64)
     zeros, nan, inf = tl.zeros((BLOCK,), tl.int32), tl.zeros((BLOCK,), tl.int32), tl.zeros((BLOCK,), tl.int32)
     for offset in range(0, PIECE, BLOCK):
         place = start + offset + tl.arange(0, BLOCK)
@@ -47,6 +48,7 @@ def measure_gradient(
         entry = _entries(address, place, inside & (address != 0), FORMAT)
         magnitude = tl.abs(entry)
         squares += entry * entry
+        sums += entry
         largest = tl.maximum(largest, magnitude)
         zeros += (inside & (entry == 0)).to(tl.int32)
         nan += (entry != entry).to(tl.int32)
@@ -57,6 +59,7 @@ def measure_gradient(
     tl.store(at + 2 * pieces, tl.sum(zeros).to(tl.float64))
     tl.store(at + 3 * pieces, tl.sum(nan).to(tl.float64))
     tl.store(at + 4 * pieces, tl.sum(inf).to(tl.float64))
+    tl.store(at + 5 * pieces, tl.sum(sums))
 
 
 @triton.jit

@@ -39,7 +39,7 @@ class LossReading:
             finite = math.isfinite(gradients.sum().item())
             self._nonfinite = 0 if finite else int((~torch.isfinite(gradients)).sum())
 
-    def on_clip(self, before: Tensor, after: Tensor) -> None:
+    def on_clip(self, before: Tensor, after: Tensor, *, by_value: bool = False) -> None:
         pass
 
     def change(self, before: Tensor, after: Tensor, gradients: Tensor) -> None:

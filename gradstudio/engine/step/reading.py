@@ -12,6 +12,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -59,7 +60,7 @@ class Reading(Protocol):
         """Measure the gradients, which may carry the factor `scale`. The first ones of a step are its true gradient; of
         later, modified ones only the norm is measured."""
 
-    def on_clip(self, before: Tensor, after: Tensor) -> None:
+    def on_clip(self, before: Tensor, after: Tensor, *, by_value: bool = False) -> None:
         """Measure the gradients before and after clipping. If a step clips twice, the first ones count."""
 
     def change(self, before: Tensor, after: Tensor, gradients: Tensor) -> None:
@@ -84,6 +85,7 @@ class ImmediateReading:
         self._gradient: Gradient | None = None
         self._norm, self._clip_coef, self._clip_cosine = 0.0, 1.0, 1.0
         self._unclipped: tuple[Tensor, float] | None = None  # the gradients before the first clipping, and their norm
+        self._cut_shares: np.ndarray | float = UNKNOWN
 
     def on_pass(self, figures: Tensor) -> None:
         self._passes.append(figures.tolist())
@@ -95,9 +97,11 @@ class ImmediateReading:
         else:
             self._norm = self._gauges.norm(gradients)
 
-    def on_clip(self, before: Tensor, after: Tensor) -> None:
+    def on_clip(self, before: Tensor, after: Tensor, *, by_value: bool = False) -> None:
         norm, self._norm = self._norm, self._gauges.norm(after)
         self._clip_coef *= coefficient(norm, self._norm)
+        if by_value and self._unclipped is None:
+            self._cut_shares = self._gauges.changed_shares(before, after)
         unclipped, norm = self._unclipped = self._unclipped or (before, norm)
         if norm != self._norm:  # or nothing was clipped
             self._clip_cosine = cosine(self._gauges.product(unclipped, after), norm, self._norm)
@@ -108,7 +112,7 @@ class ImmediateReading:
     def rows(self, made: StepFacts) -> list[Row]:
         assert self._gradient is not None, "a step measures its gradient"
         seconds = time.perf_counter() - self._started
-        clipped = _ClippedGradient(self._norm, self._clip_coef, self._clip_cosine)
+        clipped = _ClippedGradient(self._norm, self._clip_coef, self._clip_cosine, self._cut_shares)
         return [_row(made, self._passes, self._gradient, clipped, self._change, seconds)]
 
 
@@ -118,6 +122,7 @@ class _ClippedGradient(NamedTuple):
     norm: float
     coefficient: float = 1.0
     cosine: float = 1.0
+    cut_shares: np.ndarray | float = UNKNOWN
 
 
 @dataclass(slots=True)
@@ -158,9 +163,11 @@ class DelayedReading:
             self._gauges.measure_gradient(gradients)
         self._measured = True
 
-    def on_clip(self, before: Tensor, after: Tensor) -> None:
+    def on_clip(self, before: Tensor, after: Tensor, *, by_value: bool = False) -> None:
         self._gauges.measure("clipped", after)
         self._gauges.measure_product("kept", before, after)
+        if by_value:
+            self._gauges.measure_cut(before, after)
 
     def change(self, before: Tensor, after: Tensor, gradients: Tensor) -> None:
         self._gauges.measure_change(before, after, gradients)
@@ -186,10 +193,10 @@ class DelayedReading:
 
     def _read(self, unread: _Unread, waited: float = 0.0) -> Row:
         _wait(unread)
-        gradient, change, norms, passes = self._gauges.read(unread.names, unread.figures.numpy())
+        gradient, change, cut, norms, passes = self._gauges.read(unread.names, unread.figures.numpy())
         before = norms.get("unclipped", gradient.norm)
         after = norms.get("clipped", before)
-        clipped = _ClippedGradient(after, coefficient(before, after) if "clipped" in norms else 1.0)
+        clipped = _ClippedGradient(after, coefficient(before, after) if "clipped" in norms else 1.0, cut_shares=cut)
         if "clipped" in norms and before != after:
             clipped = clipped._replace(cosine=cosine(norms["kept"], before, after))
         seconds = unread.seconds + waited
@@ -219,9 +226,10 @@ def _row(
         lr=facts.lr, scale=facts.scale, skipped=facts.loop.skipped, nonfinite=gradient.nonfinite,
         update_ratio=change.update_ratio, weight_norm=change.weight_norm,
         accuracy=accuracy if facts.judged else UNKNOWN, step_seconds=seconds,
-        layers=by_layer(gradient, change), loop=facts.loop, joined_difference=checks.joined_difference,
-        joined_problem=checks.joined_problem, settings=facts.settings, accumulated=checks.accumulated,
-        activations=checks.activations, test_accuracy=checks.tested.accuracy, head_cosine=checks.tested.head_cosine,
+        layers=by_layer(gradient, change, clipped.cut_shares), loop=facts.loop, settings=facts.settings,
+        joined_difference=checks.joined_difference, joined_problem=checks.joined_problem,
+        accumulated=checks.accumulated, activations=checks.activations,
+        test_accuracy=checks.tested.accuracy, head_cosine=checks.tested.head_cosine,
         clip_cosine=clipped.cosine, update_cosine=cosine(-change.along_gradient, clipped.norm, change.norm),
         time_gradient=checks.time_gradient,
         unused=facts.unused, attention_logit=checks.attention[0], attention_entropy=checks.attention[1],

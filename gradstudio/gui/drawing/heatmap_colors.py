@@ -9,6 +9,7 @@ import pyqtgraph as pg
 from PySide6.QtGui import QColor
 
 from gradstudio.core.jit import jit
+from gradstudio.core.unknown import BITS
 from gradstudio.gui.theme import theme
 
 # Indices into the table: 0 to TOP is viridis, and the last is transparent.
@@ -38,8 +39,11 @@ def _edges(low: float, high: float, linear: bool) -> np.ndarray:
 
 @jit("void(float64[::1], float64[::1], uint8[::1])")
 def _search(values: np.ndarray, edges: np.ndarray, counts: np.ndarray) -> None:
-    """Count the edges that each value has reached. The last two are Inf; a NaN has reached all."""
+    """Count the edges that each value has reached. The last two are Inf; a NaN has reached all. UNKNOWN is NOTHING."""
     for place in range(values.size):
+        if np.float64(values[place]).view(np.int64) == BITS:
+            counts[place] = NOTHING
+            continue
         low, high = 0, edges.size
         while low < high:
             middle = (low + high) // 2
@@ -51,9 +55,9 @@ def _search(values: np.ndarray, edges: np.ndarray, counts: np.ndarray) -> None:
 
 
 def indices(values: np.ndarray, levels: tuple[float, float], *, linear: bool) -> np.ndarray:
-    """Return the indices into the table for non-negative values. `levels` are the two ends of the scale, as log10
-    unless `linear`. A value below the scale has its first colour, and one above it the last; 0, which has no log, has
-    its own colour."""
+    """Return the indices into the table for non-negative values, NOTHING where one is UNKNOWN. `levels` are the two
+    ends of the scale, as log10 unless `linear`. A value below the scale has its first colour, and one above it the
+    last; 0, which has no log, has its own colour."""
     index = np.empty(values.shape, np.uint8)
     _search(values.astype(float).ravel(), _edges(*levels, linear), index.ravel())
     if not linear:

@@ -10,6 +10,7 @@ from PySide6.QtGui import QBrush, QImage, QPixmap, QTransform
 from PySide6.QtWidgets import QGraphicsPixmapItem, QGraphicsRectItem
 
 from gradstudio.core.jit import READ_ONLY, jit
+from gradstudio.core.unknown import BITS, UNKNOWN, known_mask
 from gradstudio.gui.drawing.bins import Bins
 from gradstudio.gui.drawing.canvas import Canvas
 from gradstudio.gui.drawing.cheap_frame import leave_unpainted
@@ -23,17 +24,26 @@ def _take(values: np.ndarray, count: int, width: int, bins: np.ndarray) -> None:
         largest = bins[(count + step) // width]
         for layer in range(layers):
             value = values[step, layer]
-            if not value <= largest[layer] and not math.isnan(largest[layer]):
+            if np.float64(value).view(np.int64) == BITS:
+                continue
+            nothing = np.float64(largest[layer]).view(np.int64) == BITS
+            if nothing or (not value <= largest[layer] and not math.isnan(largest[layer])):
                 largest[layer] = value
 
 
+def merged(bins: np.ndarray) -> np.ndarray:
+    """Return the maximum of every two bins, (bins, rows)."""
+    one, other = bins[0::2], bins[1::2]
+    return np.where(known_mask(one), np.where(known_mask(other), np.maximum(one, other), one), other)
+
+
 class LayerBins(Bins):
-    """The maximum of each bin of steps, for every layer. Values are never below 0; a bin with a NaN or an Inf has that
-    value."""
+    """The maximum of each bin of steps, for every layer: UNKNOWN where nothing was measured. Values are never below 0;
+    a bin with a NaN or an Inf has that value."""
 
     def __init__(self, layers: int, capacity: int = 1024, start: int = 0) -> None:
         super().__init__(capacity, start)
-        self._values = np.zeros((capacity, layers), np.float32)
+        self._values = np.full((capacity, layers), UNKNOWN, np.float32)
 
     def append(self, values: np.ndarray) -> None:
         """Add the values of the next steps, (steps, layers)."""
@@ -51,7 +61,7 @@ class LayerBins(Bins):
 
     def _merge(self) -> None:
         half = self._capacity // 2
-        self._values[:half], self._values[half:] = np.maximum(self._values[0::2], self._values[1::2]), 0
+        self._values[:half], self._values[half:] = merged(self._values), UNKNOWN
 
 
 class Heatmap(QGraphicsRectItem):

@@ -7,6 +7,8 @@ import math
 import numpy as np
 
 from gradstudio.core.jit import READ_ONLY, jit
+from gradstudio.core.unknown import BITS, UNKNOWN
+from gradstudio.gui.drawing.heatmap_image import merged
 
 NARROWEST = 2.0**-14  # seconds of a bin at first
 
@@ -23,7 +25,10 @@ def _take(values: np.ndarray, began: np.ndarray, width: float, bins: np.ndarray)
             largest = bins[place]
             for row in range(rows):
                 value = values[step, row]
-                if not value <= largest[row] and not math.isnan(largest[row]):
+                if np.float64(value).view(np.int64) == BITS:
+                    continue
+                nothing = np.float64(largest[row]).view(np.int64) == BITS
+                if nothing or (not value <= largest[row] and not math.isnan(largest[row])):
                     largest[row] = value
 
 
@@ -36,7 +41,7 @@ class TimeBins:
         self.width = NARROWEST
         self.count = 0  # steps taken in
         self._reach = 0.0  # seconds from the start to the end of the last step
-        self._values = np.zeros((capacity, rows), np.float32)
+        self._values = np.full((capacity, rows), UNKNOWN, np.float32)
 
     def append(self, values: np.ndarray, began: np.ndarray) -> None:
         """Add the values of the next steps, (steps, rows); `began` are the seconds of the run at which each began and
@@ -46,8 +51,7 @@ class TimeBins:
         began = began - self.start
         while began[-1] > len(self._values) * self.width:
             half = len(self._values) // 2
-            merged = np.maximum(self._values[0::2], self._values[1::2])
-            self._values[:half], self._values[half:] = merged, 0
+            self._values[:half], self._values[half:] = merged(self._values), UNKNOWN
             self.width *= 2
         _take(values, began, self.width, self._values)
         self.count += len(values)

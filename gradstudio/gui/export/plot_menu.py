@@ -39,7 +39,7 @@ _NAMES = {
     "Own figures": "own-figures",
     "Layer: norms": "layer-norms",
     "Layer: update / weight": "layer-updates",
-    "Layer: largest gradient entry": "layer-largest",
+    "Layer: gradient entries": "layer-entries",
     "Layer: zeros, NaN and Inf": "layer-zeros",
 }
 

@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QComboBox, QGraphicsPathItem
 
 from gradstudio.gui.drawing import axes
 from gradstudio.gui.drawing.color_bar import ColorBar
-from gradstudio.gui.drawing.heatmap_colors import ZERO, indices, lookup_table
+from gradstudio.gui.drawing.heatmap_colors import NOTHING, ZERO, indices, lookup_table
 from gradstudio.gui.drawing.heatmap_image import Heatmap, LayerBins
 from gradstudio.gui.drawing.row_groups import groups
 from gradstudio.gui.drawing.series import log10
@@ -59,6 +59,7 @@ class HeatmapPlot(StepPlot):
         self._levels_due = 0.0  # when they are searched next
         self._drawn: tuple = ()  # the content of the picture, and the bin up to which that stays
         self._has_zero = False  # whether a cell is exactly 0
+        self._is_measured = True  # whether any cell is known
         self._row: int | None = None  # row that the cursor reads
         self.image = Heatmap(self.canvas)
         self._lines = QGraphicsPathItem(self.canvas.data)
@@ -81,7 +82,7 @@ class HeatmapPlot(StepPlot):
         rows = self._rows = self.row_names(self.run) if self.run else ()
         self._bins = self._empty_bins(len(rows), 0)
         self._levels = (0.0, 1.0)
-        self._drawn, self._levels_due = (), 0.0
+        self._drawn, self._levels_due, self._is_measured = (), 0.0, True
         self._axis.show_names(rows)
         self._has_moved()
         self.image.clear(len(rows))
@@ -126,11 +127,14 @@ class HeatmapPlot(StepPlot):
         index = indices(bins.picture(done), self._levels, linear=linear).T
         self.image.put(done, index, lookup_table())
         self._has_zero = (same and self._has_zero) or bool((index == ZERO).any())
+        self._is_measured = (same and self._is_measured) or bool((index != NOTHING).any())
         self.image.stretch(bins.left_edge, bins.width)
         self._drawn = (*shown, bins.done, bins.count)
         self._draw_lines(len(self._rows))
         name, unit = self.names[self.shown], self.units[self.shown]
-        self.bar.show_levels(self._levels, name, unit, linear=linear, zero=self._has_zero)
+        self.bar.show_levels(
+            self._levels if self._is_measured else None, name, unit, linear=linear, zero=self._has_zero
+        )
 
     def restyle(self) -> None:
         self._lines.setPen(QPen(theme.color("plot"), 0))
@@ -139,6 +143,8 @@ class HeatmapPlot(StepPlot):
         super().restyle()
 
     def legend(self) -> str:
+        if not self._is_measured:
+            return "not measured in this run"
         return "linear colour" if self.shown in self.shares else "log colour"
 
     def _close_look(self) -> tuple[int, int] | None:

@@ -20,6 +20,7 @@ from gradstudio.core.rule_thresholds import all_rules
 from gradstudio.core.rules.update_ratio_high import UpdateRatioHigh
 from gradstudio.core.rules.update_ratio_low import UpdateRatioLow
 from gradstudio.core.text import number, percent
+from gradstudio.core.unknown import is_known, known_mask
 from gradstudio.gui.drawing.axes import Axis, EitherAxis, LinearAxis
 from gradstudio.gui.drawing.band import Band
 from gradstudio.gui.drawing.canvas import VerticalLine
@@ -37,11 +38,11 @@ from gradstudio.session.words.curve_words import curve_words
 
 AT_ONCE = 1_000_000  # values of all layers read in a frame: a long run takes several frames, as its blocks are on disk
 REACH = 5.0  # times the height of nearly all of a curve: an explosion leaves its plot
-ROLES = ("accent", "warning")
+ROLES = ("accent", "warning", "good")
 
 
 class LayerSource(Source):
-    """Metrics of one layer; `place` is its index among the layers."""
+    """Metrics of one layer, without their sign; `place` is its index among the layers."""
 
     def __init__(self, metrics: tuple[str, ...]) -> None:
         self.place = 0
@@ -53,11 +54,11 @@ class LayerSource(Source):
         self.clear()
 
     def _read(self, metric: str, history: History, start: int, stop: int) -> np.ndarray:
-        return history.layer_metric(metric, start, stop)[:, self.place].astype(float)
+        return np.abs(history.layer_metric(metric, start, stop)[:, self.place].astype(float))
 
 
 class LayerPlot(StepPlot):
-    """One or two metrics of one layer. Subclasses name them, and use a log axis unless `shares`."""
+    """Up to three metrics of one layer. Subclasses name them, and use a log axis unless `shares`."""
 
     metrics: tuple[str, ...] = ()
     words: tuple[str, ...] = ()  # for each metric
@@ -130,10 +131,11 @@ class LayerPlot(StepPlot):
             series.draw_marks()
 
     def legend(self) -> str:
-        lines = ("——", "- - -")
+        lines, flags, least = ("——", "- - -", "- - -"), self.source.envelope.flags, self.source.envelope.least
         texts = [
             f"<span style='color:{theme.color(role).name()}'>{line} {word}</span>"
-            for line, word, role in zip(lines, self.words, ROLES, strict=False)
+            for place, (line, word, role) in enumerate(zip(lines, self.words, ROLES, strict=False))
+            if not self._seen or flags[place] or least[place] < math.inf  # or it was never measured
         ]
         marks = " ".join(dict.fromkeys(filter(None, (series.marks_legend() for series in self.series))))
         return f"{' &nbsp; '.join(texts)}{f' &nbsp; {marks}' if marks else ''} · {'linear' if self.straight else 'log'}"
@@ -143,7 +145,8 @@ class LayerPlot(StepPlot):
             return ""
         told = percent if self.shares else number
         values = [run.history.layer_metric(metric, step, step + 1)[0, self.source.place] for metric in self.metrics]
-        return " · ".join(f"{word} {told(float(value))}" for word, value in zip(self.words, values, strict=True))
+        pairs = [(word, float(value)) for word, value in zip(self.words, values, strict=True)]
+        return " · ".join(f"{word} {told(value)}" for word, value in pairs if is_known(value))
 
     def spoken(self, run: Run) -> str:
         if self.layer is None:
@@ -151,7 +154,11 @@ class LayerPlot(StepPlot):
         count, told = self._seen, percent if self.shares else number  # the visible part: the rest may be on disk
         steps = run.history.column("step", 0, count)
         curves = (run.history.layer_metric(metric, 0, count)[:, self.source.place] for metric in self.metrics)
-        figures = (curve_words(word, steps, curve, told) for word, curve in zip(self.words, curves, strict=True))
+        figures = (
+            curve_words(word, steps[there], curve[there], told)
+            for word, curve in zip(self.words, curves, strict=True)
+            for there in [known_mask(curve)]
+        )
         return f"{self.layer.name}: {' '.join(filter(None, figures))}"
 
     def own_data(self) -> Content | None:
@@ -220,15 +227,20 @@ class LayerUpdates(LayerPlot):
 
 
 class LayerLargest(LayerPlot):
-    key, title = "layer-largest", "Layer: largest gradient entry"
-    help = f"{LAYER_METRICS['largest_grad'].capitalize()}. fp16 holds no entry above 65,504, loss scale included."
-    metrics, words = ("largest_grad",), ("largest |entry|",)
+    key, title = "layer-entries", "Layer: gradient entries"
+    help = (
+        f"{LAYER_METRICS['largest_grad'].capitalize()}; {DERIVED_METRICS['grad_std']}; {LAYER_METRICS['grad_mean']}, "
+        "without its sign. fp16 holds no entry above 65,504, loss scale included."
+    )
+    metrics, words = ("largest_grad", "grad_std", "grad_mean"), ("largest |entry|", "spread", "|mean|")
 
 
 class LayerShares(LayerPlot):
     key, title, options = "layer-zeros", "Layer: zeros, NaN and Inf", MappingProxyType({})
-    help = f"{LAYER_METRICS['zero_share'].capitalize()}; {LAYER_METRICS['nonfinite_share']}."
-    metrics, words = ("zero_share", "nonfinite_share"), ("zeros", "NaN and Inf")
+    help = (
+        f"{LAYER_METRICS['zero_share'].capitalize()}; {LAYER_METRICS['nonfinite_share']}; {LAYER_METRICS['cut_share']}."
+    )
+    metrics, words = ("zero_share", "nonfinite_share", "cut_share"), ("zeros", "NaN and Inf", "cut by value")
     shares, least = True, 0.1
 
 

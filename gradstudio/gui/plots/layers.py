@@ -14,6 +14,7 @@ from PySide6.QtWidgets import QGraphicsPathItem, QWidget
 from gradstudio.core.columns import DERIVED_METRICS, LAYER_METRICS
 from gradstudio.core.row import Layer
 from gradstudio.core.text import number
+from gradstudio.core.unknown import is_known
 from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
 from gradstudio.gui.plots.heatmap_plot import HeatmapPlot
 from gradstudio.gui.theme import theme
@@ -25,8 +26,11 @@ NAMES = {
     "update_ratio": "update / weight",
     "grad_ratio": "gradient / weight",
     "largest_grad": "largest gradient",
+    "grad_mean": "|mean of gradient|",
+    "grad_std": "spread of gradient",
     "zero_share": "share of zeros",
     "nonfinite_share": "share of NaN and Inf",
+    "cut_share": "share cut by value",
 }
 UNITS = {
     "grad_norm": "L2 norm",
@@ -34,8 +38,11 @@ UNITS = {
     "update_ratio": "ratio",
     "grad_ratio": "ratio",
     "largest_grad": "|entry|",
+    "grad_mean": "|mean|",
+    "grad_std": "std",
     "zero_share": "share",
     "nonfinite_share": "share",
+    "cut_share": "share",
 }
 
 
@@ -48,7 +55,7 @@ class LayersPlot(HeatmapPlot):
         "vanishing gradient. Click a row, or press Enter, to open the page of that layer."
     )
     names, units, meanings = NAMES, UNITS, LAYER_METRICS | DERIVED_METRICS
-    shares: ClassVar[frozenset[str]] = frozenset(("zero_share", "nonfinite_share"))
+    shares: ClassVar[frozenset[str]] = frozenset(("zero_share", "nonfinite_share", "cut_share"))
     choice_name = "Metric of the layers"
     frames_birth = True  # whether it shows where the first NaN was born
 
@@ -92,7 +99,7 @@ class LayersPlot(HeatmapPlot):
         return self._layer_names
 
     def values(self, run: Run, metric: str, start: int, stop: int) -> np.ndarray:
-        return run.history.layer_metric(metric, start, stop)
+        return np.abs(run.history.layer_metric(metric, start, stop))
 
     def refresh(self, run: Run, scale: float) -> None:
         super().refresh(run, scale)
@@ -133,5 +140,9 @@ class LayersPlot(HeatmapPlot):
         if not len(values):
             return ""
         if self._row is not None and self._row < len(values):
-            return f"{run.history.layers[self._row].name} {number(float(values[self._row]))}"
-        return f"first {number(float(values[0]))} · last {number(float(values[-1]))}"
+            return f"{run.history.layers[self._row].name} {_in_words(values[self._row])}"
+        return f"first {_in_words(values[0])} · last {_in_words(values[-1])}"
+
+
+def _in_words(value: np.floating) -> str:
+    return number(float(value)) if is_known(float(value)) else "not measured"

@@ -8,7 +8,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS
+from gradstudio.core.columns import COLUMNS, EXPORTED_METRICS
+from gradstudio.core.history import BLOCK
 from gradstudio.core.unknown import known_mask
 from gradstudio.session.files.csv_table import COUNTS
 from gradstudio.session.record.run import Run
@@ -32,7 +33,7 @@ def layers(run: Run, file: BinaryIO) -> None:
     def part(start: int, stop: int) -> dict[str, Any]:
         steps = history.column("step", start, stop).astype(np.int64)
         columns = {"step": np.repeat(steps, len(names)), "layer": np.tile(names, len(steps))}
-        metrics = {name: _cells(name, history.layer_metric(name, start, stop).ravel()) for name in LAYER_METRICS}
+        metrics = {name: _cells(name, history.layer_metric(name, start, stop).ravel()) for name in EXPORTED_METRICS}
         return columns | metrics
 
     _write(file, run, part)

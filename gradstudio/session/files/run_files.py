@@ -10,7 +10,8 @@ from typing import BinaryIO
 import numpy as np
 
 from gradstudio.core import files, presets, threads
-from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS
+from gradstudio.core.columns import COLUMNS, EXPORTED_METRICS
+from gradstudio.core.history import BLOCK
 from gradstudio.core.presets import Preset
 from gradstudio.core.rank_figures import RANK_COLUMNS
 from gradstudio.core.text import LONGEST_TITLE, shorten
@@ -80,7 +81,7 @@ def layers_npz(run: Run, file: BinaryIO) -> None:
         for name, array in about.items():
             with archive.open(f"{name}.npy", "w") as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
-        for name in LAYER_METRICS:
+        for name in EXPORTED_METRICS:
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array_header_1_0(member, header)
                 for start, stop in _stretches(first, count):

@@ -14,7 +14,7 @@ from pathlib import Path
 from gradstudio.core import files, network_disk
 from gradstudio.core.knobs import quote
 
-VERSION = 9
+VERSION = 10
 LONGEST_VALUE = 256 << 20  # bytes of one text or blob: 4096 rows of 1,600 layers take 160 MB
 PATIENCE = 5.0  # seconds to wait for another program that writes
 

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, OLDER, History
+from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, OLDER, OLDER_METRICS, History
 from gradstudio.core.knobs import quote
 from gradstudio.core.rank_figures import RANK_COLUMNS
 from gradstudio.core.ranks_allowed import SEVERAL
+from gradstudio.core.unknown import BITS, OLDER_BITS
 from gradstudio.session.library import checksums
 from gradstudio.session.library.checksums import check_run
 from gradstudio.session.library.library_faults import LibraryError
@@ -107,8 +108,10 @@ def _add_rows(history: History, chunks: Sequence[sqlite3.Row]) -> None:
         unpacked += count * (8 * len(COLUMNS) + 4 * len(LAYER_METRICS) * len(history.layers))
         if unpacked > PLENTY and unpacked > DENSEST * packed:
             raise PackingError(f"{packed:,} bytes of it unpack to {unpacked:,}, which no run does")
-        rows = _columns(columns, count)
-        of_layers = unpack(measured, (count, len(LAYER_METRICS), len(history.layers)), np.float32)
+        rows = _unpack(columns, [(count, width) for width in (len(COLUMNS), *OLDER)], np.float64)
+        rows.view(np.uint64)[rows.view(np.uint64) == OLDER_BITS] = BITS
+        shapes = [(count, metrics, len(history.layers)) for metrics in (len(LAYER_METRICS), *OLDER_METRICS)]
+        of_layers = _unpack(measured, shapes, np.float32)
         history.extend(rows[there:], of_layers.transpose(1, 0, 2)[:, there:])
 
 
@@ -125,12 +128,9 @@ def _add_ranks(history: History, chunks: Sequence[sqlite3.Row]) -> None:
         history.ranks.extend(unpack(figures, (count, ranks, len(RANK_COLUMNS)), np.float32))
 
 
-def _columns(data: bytes, count: int) -> np.ndarray:
-    """Return the columns of `count` rows; those of an older version have fewer columns."""
-    try:
-        return unpack(data, (count, len(COLUMNS)), np.float64)
-    except PackingError:
-        for columns in OLDER:
-            with suppress(PackingError):
-                return unpack(data, (count, columns), np.float64)
-        raise
+def _unpack(data: bytes, shapes: list[tuple[int, ...]], kind: type[np.floating]) -> np.ndarray:
+    """Return the array of the first of these shapes that the bytes contain: rows of an older version are shorter."""
+    for shape in shapes:
+        with suppress(PackingError):
+            return unpack(data, shape, kind)
+    raise PackingError("its rows have no width of this version or an older one")

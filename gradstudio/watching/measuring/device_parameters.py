@@ -71,12 +71,13 @@ class DeviceParameters(Parameters):
         return lambda: self._gradient_of(figures.wait(), scale)
 
     def _gradient_of(self, figures: np.ndarray, scale: float) -> Gradient:
-        squares, largest, zeros, nan, inf = figures
+        squares, largest, zeros, nan, inf, sums = figures
         layers = self._layers.take()
         with np.errstate(all="ignore"):  # a loss scale can fall to 0
             layers[0] = np.sqrt(squares) / scale
             layers[3] = np.where(nan > 0, np.nan, largest) / scale
             layers[4], layers[5] = zeros / self._entries, (nan + inf) / self._entries
+            layers[6], layers[7] = sums / self._entries / scale, UNKNOWN
             norm = float(np.divide(math.sqrt(squares.sum()), scale))
         return Gradient(norm if scale == scale else UNKNOWN, int((nan + inf).sum()), layers)
 

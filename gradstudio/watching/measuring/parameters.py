@@ -131,6 +131,7 @@ class Parameters:
         """Measure the gradients, which carry the factor `scale`, without that factor. If it is UNKNOWN, so are their
         norms."""
         layers = self._layers.take()
+        layers[7] = UNKNOWN
         norm, broken = self._loops.now.measure(self._gradients(), self.sizes, scale, layers)
         return Gradient(norm if scale == scale else UNKNOWN, broken, layers)
 

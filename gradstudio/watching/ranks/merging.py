@@ -17,7 +17,7 @@ from gradstudio.watching.ranks.rank_letters import Figures
 from gradstudio.watching.steps.measured_step import MeasuredStep
 
 SAME = 1e-5  # largest relative difference of norms of the same gradient
-OF_GRADIENT = [0, 3, 4, 5]  # rows of LAYER_METRICS
+OF_GRADIENT = [0, 3, 4, 5, 6, 7]  # rows of LAYER_METRICS
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def _of_parts(
         moved = np.array([own.change.norm, *(each.moved for each in others.values())])
         squares[2, 0] += _squares_from_zero(from_zero, counted, moved**2 - of_ranks[:, 2].sum(1))
         layers[3] = values[:, 3].max(0)
-        layers[4:6] = np.einsum("rl,rml->ml", counted * sizes, values[:, 4:6]) / entries
+        layers[4:] = np.einsum("rl,rml->ml", counted * sizes, values[:, 4:]) / entries
         broken = np.rint(np.nan_to_num(counted * sizes * values[:, 5])).sum()
         whole = np.sqrt(squares.sum(1))
     uniform = (counted == counted[:, :1]).all()

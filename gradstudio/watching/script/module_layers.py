@@ -38,14 +38,14 @@ class ModuleLayers:
         """Return figures of each tensor, (metrics, tensors) in the order of LAYER_METRICS, combined for each layer."""
         if self.is_plain or not figures.size:
             return figures
-        gradient, weight, ratio, largest, zeros, broken = figures.astype(float)
+        gradient, weight, ratio, largest, *shares = figures.astype(float)
         with np.errstate(all="ignore"):  # NaN, and weights of 0
             norms, weights, moves = (self._root(part) for part in (gradient, weight, ratio * weight))
             ratios = np.where(moves == 0, 0.0, moves / weights)
         most = np.full(len(self.layers), -np.inf)
         np.maximum.at(most, self._place, largest)  # which keeps NaN
-        shares = [np.bincount(self._place, part * self._sizes) / self._whole for part in (zeros, broken)]
-        return np.stack([norms, weights, ratios, most, *shares]).astype(np.float32)
+        of_whole = [np.bincount(self._place, part * self._sizes) / self._whole for part in shares]
+        return np.stack([norms, weights, ratios, most, *of_whole]).astype(np.float32)
 
     def _root(self, norms: np.ndarray) -> np.ndarray:
         return np.sqrt(np.bincount(self._place, norms**2))

@@ -107,6 +107,7 @@ class Parts:
         if not self._changes:
             return None
         layers = np.zeros((len(LAYER_METRICS), self._count), np.float32)
+        layers[list(LAYER_METRICS).index("cut_share")] = UNKNOWN
         for key in self._changes:
             layers[:, self._of[key][1]] = self._gradients[key][0].layers
         gradients, norms = zip(*(self._gradients[key] for key in self._changes), strict=True)

@@ -23,9 +23,9 @@ from waiting import ENDLESS, PATIENCE, join, until
 
 from gradstudio.core import presets
 from gradstudio.core.events import Change
-from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, OLDER, History
+from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, OLDER, OLDER_METRICS, History
 from gradstudio.core.row import Layer, Row, Settings
-from gradstudio.core.unknown import known_mask
+from gradstudio.core.unknown import OLDER_BITS, is_known, known_mask
 from gradstudio.session.files.summary import summarize
 from gradstudio.session.library import (
     checksums,
@@ -90,15 +90,29 @@ def test_rows_of_an_older_version_lack_what_it_did_not_measure(path):
     run.history._rows[0][:9, OLDER[0] :] = 0.5
     write(path, run)
     table = np.ascontiguousarray(run.history.table()[:, : OLDER[0]])
+    layers = np.stack([run.history.layer_metric(name) for name in LAYER_METRICS], 1)[:, : OLDER_METRICS[0]]
     with Library(path).transaction() as connection:
-        connection.execute("UPDATE rows SET columns = ?", (packing.pack(table),))
+        connection.execute("UPDATE rows SET columns = ?, layers = ?", (packing.pack(table), packing.pack(layers)))
         connection.execute("DELETE FROM checksums")  # which that version did not have either
         connection.execute("DELETE FROM checksums")
     history = Library(path).load(run.id).history
     assert history.table()[:, : OLDER[0]].tobytes() == table.tobytes()
     assert not known_mask(history.table()[:, OLDER[0] :]).any()
+    for place, name in enumerate(LAYER_METRICS):
+        if place < OLDER_METRICS[0]:
+            assert history.layer_metric(name).tobytes() == layers[:, place].tobytes()
+        else:
+            assert not known_mask(history.layer_metric(name)).any()
+    assert not known_mask(history.layer_metric("grad_std")).any()
     history.append(replace(history_row(9), test_accuracy=math.nan))  # of a branch that this version trains
     assert history.measurements("test_accuracy")[0].tolist() == [9]
+
+
+def test_what_an_older_version_did_not_know_is_unknown(path):
+    run = made(steps=9)
+    run.history._rows[0].view(np.uint64)[3, 5] = OLDER_BITS
+    write(path, run)
+    assert not is_known(Library(path).load(run.id).history.value(list(COLUMNS)[5], 3))
 
 
 def test_a_run_with_a_value_that_had_another_name(path):
