@@ -34,6 +34,7 @@ from gradstudio.commands.terminal import WrongRequest, complain, complain_at_len
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from gradstudio.core.experiment import Experiment
     from gradstudio.session.library.writer import LibraryWriter
     from gradstudio.session.record.run import Run
     from gradstudio.session.running.backend import AnyWorker, RunFamily
@@ -119,6 +120,7 @@ def run(
     agree(request.experiment, trusted=trust)
     if not place:
         hint_at_threads(request.threads, outputs)
+        _hint_at_format(request.experiment, outputs)
     try:
         carry_out(Run(request.preset, request.experiment, request.timeline, compare_at), outputs, backend.family())
     finally:
@@ -134,6 +136,17 @@ def hint_at_threads(of_run: str, outputs: OutputOptions) -> None:
             f"the run was made with {of_run} CPU threads, now it has {threads.chosen()}: GRADSTUDIO_THREADS={of_run} "
             "repeats it to the last bit"
         )
+
+
+def _hint_at_format(experiment: Experiment, outputs: OutputOptions) -> None:
+    """Warn if the number format makes the steps of a run far slower here."""
+    from gradstudio.session.words.knob_hints import slow_format
+
+    if slow_format(experiment, "cpu") and not outputs.quiet:
+        from gradstudio.engine import devices
+
+        if why := slow_format(experiment, devices.resolve(experiment.run.device)):
+            complain(why)
 
 
 def carry_out(record: Run, outputs: OutputOptions, family: RunFamily) -> NoReturn:

@@ -117,6 +117,8 @@ class ClippedGradient:
     max_norm: float
     clip_value: float
     agc_factor: float
+    seconds: float  # that torch's clip_grad_norm_ takes for it
+    passes: float  # seconds of the passes that give it, in fp32
 
 
 @dataclass(frozen=True, slots=True)

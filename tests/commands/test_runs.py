@@ -257,6 +257,15 @@ def test_a_run_is_repeated_to_the_bit_by_its_name_and_by_its_program(
     assert [entry["first_different_step"] for entry in told["runs"]] == [None, None, None] and told["knobs"] == []
 
 
+def test_a_format_that_is_far_slower_here_is_told_before_the_run(gradstudio: Callable) -> None:
+    quick = ("--set", "model.kind=cnn", "--set", "model.width=1", "--set", "model.depth=1", "--steps", "1")
+    told = [
+        gradstudio("run", "healthy-mlp", *quick, "--set", f"precision.dtype={dtype}", *more).err
+        for dtype, *more in (("fp16", "--device", "cpu"), ("bf16", "--device", "cpu"), ("fp16", "-q"))
+    ]
+    assert ["20 to 350 times" in each for each in told] == [True, False, False]
+
+
 def test_a_preset_comes_before_a_run_of_that_name(
     gradstudio: Callable, two: list[str], small: Path, own_user_data: Path
 ) -> None:

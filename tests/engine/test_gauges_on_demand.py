@@ -568,6 +568,7 @@ def test_the_microscope_clips_as_training_does() -> None:
         assert row.clipped_norm == pytest.approx(cut.norm, rel=1e-4)
         assert math.cos(math.radians(cut.angle)) == pytest.approx(row.clip_cosine, abs=1e-5)
     assert found.cuts["norm"].angle < 0.01 < found.cuts["value"].angle
+    assert found.seconds > 0 < found.passes
     next(one.steps())  # without clipping, so that its gradient is still the one that was measured
     gradient = torch.cat([grad.reshape(-1) for grad in one.flat.grads]).numpy()
     assert found.ranks[:4] == (1, 2, 3, 5) and found.ranks[-1] == found.size == len(gradient)

@@ -187,6 +187,23 @@ def test_hints_follow_the_rows() -> None:
     assert hint("clipping.max_norm", clipped, run_of([1.0])).text == "would clip 0 % of the last 1 step"
 
 
+@pytest.mark.parametrize(
+    ("texts", "device", "warns"),
+    [
+        (["precision.dtype=fp16", "model.kind=cnn"], "", True),
+        (["precision.dtype=fp16", "model.kind=cnn"], "cuda:0", False),
+        (["precision.dtype=fp16", "model.kind=cnn", "run.device=cpu"], "cuda:0", True),
+        (["precision.dtype=fp16", "model.kind=cnn", "run.device=cuda:0"], "", False),
+        (["precision.dtype=bf16", "model.kind=cnn"], "", False),
+        (["precision.dtype=fp16"], "", False),
+    ],
+)
+def test_a_format_that_is_far_slower_on_a_cpu_is_told(texts: list[str], device: str, warns: bool) -> None:
+    run = run_of([1.0])
+    run.environment.update({"device": device} if device else {})
+    assert ("20 to 350 times" in hint("precision.dtype", Experiment().with_texts(texts), run).text) is warns
+
+
 def test_the_hint_of_a_limit_counts_as_the_foot_of_the_window_does() -> None:
     run = run_of([1.0] * 6, grad_norm=3.0)
     for knob, value in (("clipping.max_norm", 2.0), ("clipping.kind", "norm")):

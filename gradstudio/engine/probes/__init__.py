@@ -96,8 +96,10 @@ class OnDemandGauges:
     def _clipping(self) -> ClippedGradient:
         standin = self._standin(torch.float32)
         standin.follow()
-        gradients = [standin.gradient(batch) for batch in batches_to_come(self._trainer)]
-        return clip_microscope.measure(self._trainer, torch.stack(gradients).mean(0))
+        batches = batches_to_come(self._trainer)
+        gradients = [standin.gradient(batch) for batch in batches]
+        passes = len(batches) * clip_microscope.seconds_of(lambda: standin.gradient(batches[0]), standin.device)
+        return clip_microscope.measure(self._trainer, torch.stack(gradients).mean(0), passes)
 
     def _logits(self) -> Logits:
         standin = self._standin(torch.float32)

@@ -195,6 +195,11 @@ def clipping(clipped_gradient: ClippedGradient) -> str:
     ):
         cut = clipped_gradient.cuts[kind]
         texts.append(f"{what}: {cut_in_words(clipped_gradient.norm, cut.norm, cut.angle)}.")
+    cost = clipped_gradient.seconds / (clipped_gradient.seconds + clipped_gradient.passes)
+    texts.append(
+        f"torch's clip_grad_norm_ takes {number(1000 * clipped_gradient.seconds)} ms for it, {share(cost)} of that and "
+        f"the passes in fp32, {number(1000 * clipped_gradient.passes)} ms."
+    )
     return " ".join(texts)
 
 
