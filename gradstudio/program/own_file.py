@@ -35,9 +35,7 @@ def _local_imports(file: StudioFile, imports: Sequence[str], loop: str) -> list[
     tree = ast.parse(file.text)
     bound = _bindings(tree)
     brought = {line for node in tree.body for line, _ in imports_of(node)} | {"import torch"}
-    doubtful = [
-        name for name in {*names_in(ast.parse(loop))} if hasattr(builtins, name) and ({name, "*"} & bound.keys())
-    ]
+    doubtful = [name for name in names_in(loop) if hasattr(builtins, name) and ({name, "*"} & bound.keys())]
     needed = [f"from builtins import {', '.join(sorted(doubtful))}"] if doubtful else []
     for line in [*imports, "import torch"]:
         name = line.rpartition(" ")[2].partition(".")[0]

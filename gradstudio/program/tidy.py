@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
+from textwrap import dedent
 from typing import Any
 
 
@@ -13,25 +15,27 @@ def split(text: str) -> tuple[list[str], str]:
     lines, statements = text.split("\n"), ast.parse(text).body
     imports = [node for node in statements if isinstance(node, (ast.Import, ast.ImportFrom))]
     rest = [node for node in statements if node not in imports]
-    names = {node: Counter(names_in(node)) for node in rest}
+    names = {node: names_in("\n".join(lines[_start(node) : node.end_lineno])) for node in rest}
     while True:
-        used = sum((names[node] for node in rest), Counter[str]())
-        kept = [node for node in rest if not (bound := _bound(node)) or used[bound] > names[node][bound]]
+        used = Counter(name for node in rest for name in names[node])
+        kept = [node for node in rest if not (bound := _bound(node)) or used[bound] > (bound in names[node])]
         if len(kept) == len(rest):
             break
         rest = kept
+    for node in rest:
+        _leave_unnamed(node, lines)
     gone = set[int]()
-    for node in statements:
-        if node not in rest:
-            gone |= set(range(_first(node, lines), node.end_lineno or 0))
+    for node in {*statements} - {*rest}:
+        gone |= set(range(_first(node, lines), node.end_lineno or 0))
     body = "\n".join(line for number, line in enumerate(lines) if number not in gone)
     needed = {line for node in imports for line, name in imports_of(node) if used[name]}
-    return sorted(needed | {"import torch"}, key=_place), _loops(body)
+    return sorted(needed | {"import torch"}, key=_place), body
 
 
-def names_in(node: ast.AST) -> list[str]:
-    """Return every name that is read or written in a statement."""
-    return [each.id for each in ast.walk(node) if isinstance(each, ast.Name)]
+@lru_cache(1000)
+def names_in(text: str) -> frozenset[str]:
+    """Return every name that is read or written in a text."""
+    return frozenset(each.id for each in ast.walk(ast.parse(text)) if isinstance(each, ast.Name))
 
 
 def imports(lines: Sequence[str], standard: frozenset[str]) -> str:
@@ -76,9 +80,13 @@ def _bound(node: Any) -> str:
     return ""
 
 
+def _start(node: Any) -> int:
+    return min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", []))]) - 1
+
+
 def _first(node: Any, lines: list[str]) -> int:
     """Return the number of the first line of a statement, with its decorators and the comments above it."""
-    first = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", []))]) - 1
+    first = _start(node)
     while first and lines[first - 1].startswith("#") and "MISTAKE" not in lines[first - 1]:
         first -= 1
     return first
@@ -100,10 +108,12 @@ def _place(line: str) -> tuple[bool, str]:
     return line.startswith("from"), line.split()[1].lower()
 
 
-def _loops(text: str) -> str:
-    """Return a text in which a loop with an unused variable does not name it."""
-    lines = text.split("\n")
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.For) and not any("index" in names_in(each) for each in node.body):
-            lines[node.lineno - 1] = lines[node.lineno - 1].replace("for index in", "for _ in")
-    return "\n".join(lines)
+def _leave_unnamed(statement: ast.stmt, lines: list[str]) -> None:
+    """Give an index that its loop does not use no name."""
+    if not any("for index in" in line for line in lines[statement.lineno - 1 : statement.end_lineno]):
+        return
+    for node in ast.walk(statement):
+        if isinstance(node, ast.For):
+            body = "\n".join(lines[node.body[0].lineno - 1 : node.body[-1].end_lineno])
+            if "index" not in names_in(dedent(body)):
+                lines[node.lineno - 1] = lines[node.lineno - 1].replace("for index in", "for _ in")
