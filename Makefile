@@ -32,11 +32,12 @@ run: $(RUN)
 test: $(TEST) qt
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
-	@# the tests are collected once beforehand, or each worker would compile every module for itself
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	@# the types are checked beside the tests, which wait now and then; the tests are collected once beforehand, or each
+	@# worker would compile every module for itself
 	$(PY) -m basedpyright & types=$$!; \
-	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet && { $(PY) -m pytest --collect-only -qq >/dev/null || true; } && \
-	wait $$types
-	$(PY) -m pytest -q -n $(WORKERS) --dist worksteal
+	$(PY) -m pytest --collect-only -qq >/dev/null; $(PY) -m pytest -q -n $(WORKERS) --dist worksteal; tests=$$?; \
+	wait $$types && exit $$tests
 
 docs: $(TEST)
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet

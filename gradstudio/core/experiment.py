@@ -169,6 +169,12 @@ class Experiment(BaseModel):
             sections[entry.section][entry.field] = value
         return experiment_from({**sections, "studio_file": self.studio_file})
 
+    def with_checked(self, name: str, value: Value) -> Experiment:
+        """Return a copy with one knob changed to a checked value. Checking takes as long as a small step."""
+        entry = self.find_knob(name)
+        section = getattr(self, entry.section).model_copy(update={entry.field: value})
+        return self.model_copy(update={entry.section: section})
+
     def with_texts(self, assignments: list[str]) -> Experiment:
         """Return a copy with `knob=value` assignments applied, as written on a command line."""
         return self.with_values(dict(parse_assignment(text, self) for text in assignments))

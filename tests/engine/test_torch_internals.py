@@ -194,8 +194,9 @@ WAYS: dict[str, list[Take]] = {
         gives(torch._C, "_is_any_autocast_enabled", lambda: False),
     ],
     "torch._dynamo.eval_frame.cached_backends": [
-        gives(torch._dynamo, "eval_frame", Without(torch._dynamo.eval_frame, "cached_backends")),
-        gives(torch._dynamo.eval_frame, "cached_backends", OrderedDict()),
+        # torch imports it for seconds, when it is asked for
+        lambda patch: patch.setattr(torch._dynamo, "eval_frame", Without(torch._dynamo.eval_frame, "cached_backends")),
+        lambda patch: patch.setattr(torch._dynamo.eval_frame, "cached_backends", OrderedDict()),
     ],
     "torch._C._dynamo.eval_frame.get_eval_frame_callback": [
         gone(torch._C._dynamo.eval_frame, "get_eval_frame_callback"),

@@ -27,7 +27,7 @@ from gradstudio.session.files.report.figure_axis import log_ticks, power_of_ten
 from gradstudio.session.files.report.sections import SECTIONS, timeline
 from gradstudio.session.files.report.setup_sections import command
 from gradstudio.session.files.report.typesetting import width, wrap
-from gradstudio.session.record import row_writer
+from gradstudio.session.record import run_writer
 from gradstudio.session.record.ranked_findings import ranked_findings
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
@@ -421,7 +421,7 @@ def test_a_change_that_was_undone_is_told_nowhere() -> None:
 
 
 def test_many_alike_events_are_counted_only_as_far_as_they_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (row_writer, sections):
+    for module in (run_writer, sections):
         monkeypatch.setattr(module, "MOST_ALIKE", 7)
     for skipped, told in (
         (6, "6 updates that the loss scaler skipped, the last at step 5"),

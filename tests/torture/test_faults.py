@@ -35,7 +35,7 @@ from gradstudio.engine.trainer import Trainer
 from gradstudio.session.library import followed_run, schema, writer
 from gradstudio.session.library.library_faults import LibraryError
 from gradstudio.session.library.store import Library
-from gradstudio.session.record import row_writer
+from gradstudio.session.record import run_writer
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.running.rewind import Rewinder
@@ -312,7 +312,7 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import Preset
 from gradstudio.engine.trainer import Trainer
 from gradstudio.session.library.writer import LibraryWriter
-from gradstudio.session.record import row_writer
+from gradstudio.session.record import run_writer
 from gradstudio.session.record.run import Run
 from gradstudio.session.running.worker import Worker
 jit.compile_all()
@@ -409,7 +409,7 @@ def test_train_stop_rewind_and_branch_again_and_again(tmp_path: Path) -> None:
 
 
 def test_events_that_every_step_brings_about_are_bounded(simulator: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_writer, "MOST_ALIKE", 12)
+    monkeypatch.setattr(run_writer, "MOST_ALIKE", 12)
     experiment = simulator.preset.experiment.with_texts(["problem.outlier_every=1", "problem.outlier_scale=0"])
     simulator.load(Preset(id="small", title="Small", experiment=experiment))
     finish(simulator)

@@ -1,12 +1,14 @@
-"""The news in the row of a step besides its figures, in words."""
+"""The news in the row of a step besides its figures, in words, and the columns that plug-ins add to it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
+from gradstudio.core import plugins
 from gradstudio.core.events import Kind
-from gradstudio.core.row import Row, loss_broke
+from gradstudio.core.row import Logged, Row, loss_broke
 from gradstudio.core.sections.task_knobs import Problem
 from gradstudio.core.text import number
 
@@ -38,3 +40,14 @@ def of_batch(problem: Problem, step: int) -> Iterator[tuple[Kind, str]]:
         yield "outlier", f"batch replaced by noise of deviation {problem.outlier_scale:g}"
     if problem.nan_every and batch and batch % problem.nan_every == 0:
         yield "nan_batch", "a NaN is in the batch"
+
+
+def with_columns(row: Row, place: int, gauges: tuple[tuple[str, float], ...]) -> Row:
+    """Return the run's row at this position with the columns of plug-ins, and these gauges of theirs."""
+    columns = list(gauges)
+    for name in plugins.names("columns"):
+        value = plugins.attempt("columns", name, lambda name=name: float(plugins.get("columns", name)(row)))
+        if value is not None:
+            columns.append((name, value))
+    logged = tuple(Logged(place, name, value) for name, value in columns)
+    return replace(row, logged=(*row.logged, *logged)) if logged else row

@@ -4,24 +4,28 @@ one without a worker. A reader never needs it."""
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
 
+import numpy as np
+
+from gradstudio.core.columns import COLUMNS
 from gradstudio.core.diagnosis.diagnosis import Diagnosis
-from gradstudio.core.diagnosis.finding import Finding
-from gradstudio.core.events import Change, Event
-from gradstudio.core.experiment import Experiment, find_knob
+from gradstudio.core.diagnosis.finding import RANK, Finding
+from gradstudio.core.events import Change, Event, Kind
+from gradstudio.core.experiment import find_knob
 from gradstudio.core.gauge_samples import Sample, add_sample
 from gradstudio.core.history import History
 from gradstudio.core.knobs import Value, value_text
 from gradstudio.core.older_meanings import differences
 from gradstudio.core.provenance import Provenance
-from gradstudio.core.row import Layer
+from gradstudio.core.row import ALIKE, Layer, Row
 from gradstudio.core.unknown import UNKNOWN
-from gradstudio.session.record.row_writer import RowWriter
+from gradstudio.session.record import row_news, row_reports
 from gradstudio.session.record.rule_watch import RuleWatch
-from gradstudio.session.record.run import Run, Status
+from gradstudio.session.record.run import MOST_ALIKE, JoinedBatch, Run, Status
 
+_SECONDS = list(COLUMNS).index("step_seconds")
+_BY_STEPS: frozenset[Kind] = frozenset({"step_skipped", "outlier", "nan_batch"})
 # What a later reading of a run replaces; its rows come on top of the existing ones.
 _GROWN = (
     "name", "message", "refused", "environment", "differs_at", "seconds", "events", "timeline", "refusals", "compared",
@@ -29,21 +33,28 @@ _GROWN = (
 )  # fmt: skip
 
 
-class RunState(NamedTuple):
-    """Everything that a snapshot stores about a run besides its model."""
-
-    diagnosis: Diagnosis
-    findings: Mapping[str, Finding]
-    seconds: float
-
-    @classmethod
-    def of(cls, run: Run) -> RunState:
-        """Return the state of a run, besides its model, from which it can continue later."""
-        return cls(run.rule_watch.diagnosis, run.findings, run.seconds)
-
-
-class RunWriter(RowWriter):
+class RunWriter:
     """Writes one run. One thread at a time may use it: the run's worker, until it has called `end`."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self._values = vars(run)  # a run has no setters
+        self.gauges: dict[int, tuple[tuple[str, float], ...]] = {}  # of plug-ins, by step, until their rows come
+        self.on_finding: Callable[[Finding], object] | None = None  # called if one is new, or has become worse
+        self._counts: dict[Kind, int] = {}  # events of the kinds in _BY_STEPS; a missing kind was not counted yet
+
+    def note(self, kind: Kind, text: str, step: int | None = None, value: Value | None = None) -> None:
+        """Add an event, by default at the next step. Of the kinds that steps cause by themselves, only the first
+        MOST_ALIKE are kept: a run of a hundred million steps may have that many."""
+        if kind in _BY_STEPS:
+            if kind not in self._counts:
+                self._counts[kind] = sum(event.kind == kind for event in self.run.events)
+            if self._counts[kind] >= MOST_ALIKE:
+                return
+            self._counts[kind] += 1
+            if self._counts[kind] == MOST_ALIKE:
+                text += "; later ones are not listed"
+        self._values["events"].append(Event(len(self.run.history) if step is None else step, kind, text, value=value))
 
     def rename(self, name: str) -> None:
         """Name the run; with "" its title shows what changed."""
@@ -150,6 +161,62 @@ class RunWriter(RowWriter):
             self._values[name] = getattr(later, name)
         self._values["status"] = later.status  # last: a reader that sees the end sees all of it
 
+    # ---- rows
+
+    def record(self, row: Row) -> None:
+        """Add the row of a step, report its news, and let the rules look at it."""
+        self.append(row)
+        self.look()
+
+    def append(self, row: Row) -> None:
+        """Add the row of a step, and leave its news for the next look."""
+        run = self.run
+        row = row_news.with_columns(row, len(run.history), self.gauges.pop(row.step, ()))
+        run.history.append(row)  # first: a reader of an event must find its row
+        self._values["seconds"] += row.step_seconds
+        told = row.skipped == 1 or run.history.broken or row.joined_difference is not None or row.joined_problem
+        run.rule_watch.unseen.append(row if told else None)
+
+    def append_finite(self, columns: np.ndarray, layers: np.ndarray) -> None:
+        """Add the rows of several steps without news: (rows, columns) and (metrics, rows, layers)."""
+        run = self.run
+        run.history.extend_finite(columns, layers)
+        self._values["seconds"] += float(columns[:, _SECONDS].sum())
+        run.rule_watch.unseen.extend([None] * len(columns))
+
+    def look(self) -> None:
+        """Report the news of the rows since the last look, and let the rules see them."""
+        row_reports.look(self)
+
+    def find(self, finding: Finding) -> None:
+        """Store a finding in its current state; it is an event only the first time."""
+        before = self.run.findings.get(finding.rule)
+        if before is None:
+            self.note("finding", finding.title, finding.first_step)
+        self._values["findings"][finding.rule] = finding
+        if self.on_finding is not None and (before is None or RANK[finding.severity] > RANK[before.severity]):
+            self.on_finding(finding)
+
+    def diverge(self, step: int, text: str) -> None:
+        """Record the first step that is not finite, and what is not."""
+        self._values["first_nonfinite_step"] = step
+        self.note("nonfinite", text, step)
+
+    def diverge_in_weights(self) -> None:
+        """Record that the last update left weights that are NaN or Inf, though its own row was finite."""
+        self.diverge(len(self.run.history) - 1, "the update left weights that are NaN or Inf")
+
+    def compare(self, step: int, difference: float | None, problem: str) -> None:
+        """Record the comparison of a step's accumulated gradient with that of one large batch, or why there is none."""
+        if problem:
+            self._values["not_compared"] = problem
+            self.note("compared", problem, step)
+        elif difference is not None:
+            alike = difference <= ALIKE[self.run.in_force.precision.dtype]
+            self._values["compared"].append(JoinedBatch(step, difference, alike))
+            self._values["not_compared"] = ""
+            self.note("compared", row_news.comparison(difference), step)
+
     # ---- rewinding
 
     def inherit(self) -> None:
@@ -194,7 +261,7 @@ class RunWriter(RowWriter):
         """Change a live knob from the next step on, to a value that the trainer has validated. A change that is undone
         before that step leaves no trace in the timeline."""
         run, step = self.run, len(self.run.history)
-        before, in_force = run.in_force[name], _with_checked(run.in_force, name, value)
+        before, in_force = run.in_force[name], run.in_force.with_checked(name, value)
         timeline = list(run.timeline)
         earlier = [change.value for change in timeline if change.knob == name and change.step < step]
         if timeline and timeline[-1].step == step:
@@ -209,7 +276,7 @@ class RunWriter(RowWriter):
         """Copy the values in force of a run that another process trains; it has validated them."""
         in_force = self.run.in_force
         for name, value in values.items():
-            in_force = _with_checked(in_force, name, value)
+            in_force = in_force.with_checked(name, value)
         self._values["in_force"] = in_force
 
     def refuse(self, name: str, value: Value, why: str) -> None:
@@ -217,8 +284,6 @@ class RunWriter(RowWriter):
         refusal = Event(len(self.run.history), "knob_refused", why, name, self.run.in_force[name], value)
         self._values["events"].append(refusal)
         self._values["refusals"].append(refusal)
-
-    # ---- what is found out
 
     def explain(self, provenance: Provenance | None) -> None:
         """Record where the first non-finite value was born."""
@@ -232,10 +297,3 @@ class RunWriter(RowWriter):
     def fail_gauge(self, name: str, why: str) -> None:
         """Record why a gauge could not be measured."""
         self._values["gauge_problems"][name] = why
-
-
-def _with_checked(knobs: Experiment, name: str, value: Value) -> Experiment:
-    """Return a copy with one knob changed, without validation: a full check takes as long as a small step."""
-    knob = find_knob(name)
-    section = getattr(knobs, knob.section).model_copy(update={knob.field: value})
-    return knobs.model_copy(update={knob.section: section})

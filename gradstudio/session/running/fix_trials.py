@@ -19,7 +19,6 @@ from gradstudio.session.record import branches
 from gradstudio.session.record.ranked_findings import ranked_findings
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_outcome import LATEST, is_critical, is_useless, mean_of_latest, rises, scores
-from gradstudio.session.record.run_writer import RunState
 from gradstudio.session.record.snapshots import KeptSnapshot, Snapshots
 from gradstudio.session.running.remedy_trial import Outcome, Trial, acts_live, candidates, ranking, values
 from gradstudio.session.running.run_driver import RunDriver
@@ -211,8 +210,8 @@ class Trials(threading.Thread):
             return
         from gradstudio.engine.snapshot import Snapshot
 
-        state, owner, so_far = Snapshot.take(trainer), run.owner(self.step), RunState.of(driver.writer.run)
-        snapshot = KeptSnapshot(owner, self.step, state, so_far.diagnosis.copy(), dict(so_far.findings), so_far.seconds)
+        state, diagnosis = Snapshot.take(trainer), run.rule_watch.diagnosis.copy()
+        snapshot = KeptSnapshot(run.owner(self.step), self.step, state, diagnosis, dict(run.findings), run.seconds)
         self._snapshots.add(snapshot, 0.0)
 
     def _fails_again(self, run: Run) -> bool:

@@ -22,7 +22,7 @@ from gradstudio.core.row import Row
 from gradstudio.session import own_model
 from gradstudio.session.footprint import budget
 from gradstudio.session.record.run import Run, Status
-from gradstudio.session.record.run_writer import RunState, RunWriter
+from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.record.snapshots import Snapshots
 from gradstudio.session.running import run_failure, trainer_making
 from gradstudio.session.running.due_measurements import DueMeasurements
@@ -96,7 +96,7 @@ class RunDriver:
     def _keep_if_due(self, trainer: Trainer) -> None:
         """Take a snapshot if one is due; the state of several ranks is not stored."""
         if not self._ranked:
-            self._rewinder.keep_if_due(trainer, *RunState.of(self.writer.run))
+            self._rewinder.keep_if_due(trainer, self.run.rule_watch.diagnosis, self.run.findings, self.run.seconds)
 
     def _return_to_end(self, trainer: Trainer | None) -> bool:
         """Move behind the rows that the run has. Return whether it got there before it was stopped."""
