@@ -1,8 +1,10 @@
-"""The gradient of a recurrent network along the sequence that it reads, at one step."""
+"""The gradient of a recurrent network along the sequence that it reads, at one step or at many."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+import numpy as np
 
 from gradstudio.core.row import Layer
 
@@ -15,6 +17,14 @@ class TimeSteps:
     step: int
     module: str
     norms: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TimeMap:
+    """The same norms at several `steps`, in order: float32, (steps, time steps)."""
+
+    steps: np.ndarray
+    norms: np.ndarray
 
 
 def recurs(layers: tuple[Layer, ...]) -> bool:

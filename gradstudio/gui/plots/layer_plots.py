@@ -232,7 +232,7 @@ class LayerLargest(LayerPlot):
         f"{LAYER_METRICS['largest_grad'].capitalize()}; {DERIVED_METRICS['grad_std']}; {LAYER_METRICS['grad_mean']}, "
         "without its sign. fp16 holds no entry above 65,504, loss scale included."
     )
-    metrics, words = ("largest_grad", "grad_std", "grad_mean"), ("largest |entry|", "spread", "|mean|")
+    metrics, words = ("largest_grad", "grad_std", "grad_mean"), ("largest |entry|", "std", "|mean|")
 
 
 class LayerShares(LayerPlot):

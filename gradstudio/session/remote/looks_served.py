@@ -9,7 +9,7 @@ import numpy as np
 
 from gradstudio.core.cliff import Cliff
 from gradstudio.core.layer_sample import LayerSample
-from gradstudio.core.time_steps import TimeSteps
+from gradstudio.core.time_steps import TimeMap, TimeSteps
 from gradstudio.core.typed_json import plain
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import Snapshots
@@ -17,12 +17,15 @@ from gradstudio.session.remote.run_news import RunSender
 from gradstudio.session.running.cliff_sampling import CliffSampler
 from gradstudio.session.running.fix_trials import Trials
 from gradstudio.session.running.future_run import FutureRun
-from gradstudio.session.running.step_sampling import LayerSampler, StepSampler, TimeStepSampler
+from gradstudio.session.running.step_sampling import LayerSampler, StepSampler, TimeMapSampler, TimeStepSampler
 from gradstudio.worker.worker_process import Said
 
-LOOKS: dict[str, type[StepSampler]] = {"layers": LayerSampler, "cliff": CliffSampler, "time_steps": TimeStepSampler}
+LOOKS: dict[str, type[StepSampler]] = {
+    "layers": LayerSampler, "cliff": CliffSampler, "time_steps": TimeStepSampler, "time_map": TimeMapSampler,
+}  # fmt: skip
 FOUND: dict[str, tuple[str, Any]] = {
     "layers": ("sample", LayerSample), "cliff": ("cliff", Cliff), "time_steps": ("sample", TimeSteps),
+    "time_map": ("sample", TimeMap),
 }  # fmt: skip
 # The values sent about a trial, in this order; its outcome comes last.
 TRIAL: dict[str, Any] = {

@@ -18,7 +18,7 @@ from gradstudio.session.remote.worker_pool import WorkerPool, start_at
 from gradstudio.session.running.backend import Backend, LocalBackend, RunFamily
 from gradstudio.session.running.cliff_sampling import CliffSampler
 from gradstudio.session.running.fix_trials import Trial, Trials
-from gradstudio.session.running.step_sampling import LayerSampler, TimeStepSampler
+from gradstudio.session.running.step_sampling import LayerSampler, TimeMapSampler, TimeStepSampler
 from gradstudio.session.running.worker_commands import Stop
 
 DEFAULT = "process" if sys.platform == "linux" else "thread"  # not tried elsewhere
@@ -42,6 +42,10 @@ class RemoteFamily(WorkerFamily):
     def time_steps(self, run: Run, step: int) -> TimeStepSampler:
         """Return a sampler of the gradient along a sequence."""
         return cast("TimeStepSampler", RemoteLook(self, "time_steps", run, step))
+
+    def time_map(self, run: Run, step: int) -> TimeMapSampler:
+        """Return a sampler of the same at many steps, up to this one."""
+        return cast("TimeMapSampler", RemoteLook(self, "time_map", run, step))
 
     def trials(self, run: Run) -> RemoteTrials:
         """Return the trials of the fixes of a run."""

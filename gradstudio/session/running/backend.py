@@ -12,7 +12,7 @@ from gradstudio.session.record.snapshots import BUDGET, RemoteSnapshots, Snapsho
 from gradstudio.session.running.cliff_sampling import CliffSampler
 from gradstudio.session.running.fix_trials import Trial, Trials
 from gradstudio.session.running.future_run import FutureRun
-from gradstudio.session.running.step_sampling import LayerSampler, TimeStepSampler
+from gradstudio.session.running.step_sampling import LayerSampler, TimeMapSampler, TimeStepSampler
 from gradstudio.session.running.whole_run import train_whole
 from gradstudio.session.running.worker import Worker
 from gradstudio.session.running.worker_commands import Command
@@ -52,6 +52,7 @@ class RunFamily(Protocol):
     def layers(self, run: Run, step: int) -> LayerSampler: ...
     def cliff(self, run: Run, step: int) -> CliffSampler: ...
     def time_steps(self, run: Run, step: int) -> TimeStepSampler: ...
+    def time_map(self, run: Run, step: int) -> TimeMapSampler: ...
     def trials(self, run: Run) -> Trials: ...
     def future(self, trials: Trials, trial: Trial, pace: Callable[[], float]) -> FutureRun: ...
     def train_whole(self, run: Run, stopped: Callable[[], bool]) -> None: ...
@@ -91,6 +92,10 @@ class LocalFamily:
     def time_steps(self, run: Run, step: int) -> TimeStepSampler:
         """Return a sampler of the gradient along a sequence."""
         return TimeStepSampler(run, self.snapshots, step)
+
+    def time_map(self, run: Run, step: int) -> TimeMapSampler:
+        """Return a sampler of the same at many steps, up to this one."""
+        return TimeMapSampler(run, self.snapshots, step)
 
     def trials(self, run: Run) -> Trials:
         """Return the trials of the fixes of a run."""

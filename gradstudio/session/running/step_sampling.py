@@ -7,9 +7,11 @@ import threading
 import traceback
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from gradstudio.core import ranks_allowed
 from gradstudio.core.layer_sample import LayerSample
-from gradstudio.core.time_steps import TimeSteps
+from gradstudio.core.time_steps import TimeMap, TimeSteps
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import Snapshots
 from gradstudio.session.running.investigation import replay
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from gradstudio.core.row import Row
     from gradstudio.engine.trainer import Trainer
 
+MOST_LOOKS = 60  # of a map of time steps
+MOST_REPEATED = 2000  # steps of a run that are all made again for it
 RANKS = "Not measured with several ranks: the model is in their processes."
 WATCHED = "Not measured for a watched script: only that script can make its steps again."
 OTHERWISE = (
@@ -74,30 +78,39 @@ class StepSampler(threading.Thread):
     def trainer_before(self, ahead: int = 0) -> Trainer | None:
         """Return a trainer at the start of the step; it made at least `ahead` steps before it, if there are that many.
         None if it was stopped."""
+        trainer = self.new_trainer()
+        return trainer if self.bring(trainer, self.step, ahead) else None
+
+    def new_trainer(self) -> Trainer:
+        """Return a trainer of the run at its first step; the snapshots of its family are there afterwards."""
         from gradstudio.engine.trainer import Trainer
 
-        run = self.looked_at
-        trainer = Trainer(run.experiment)
-        self._snapshots.fetch(run, trainer)
-        snapshot = self._snapshots.nearest(run, max(self.step - ahead, 0))
-        if snapshot is not None:
+        trainer = Trainer(self.looked_at.experiment)
+        self._snapshots.fetch(self.looked_at, trainer)
+        return trainer
+
+    def bring(self, trainer: Trainer, step: int, ahead: int = 0) -> bool:
+        """Bring a trainer to the start of a later step, from the nearest snapshot if that is not behind it. Return
+        whether it got there: not if the look was stopped."""
+        snapshot = self._snapshots.nearest(self.looked_at, max(step - ahead, 0))
+        if snapshot is not None and snapshot.step >= trainer.step:
             snapshot.state.restore(trainer)
 
         def is_stopped() -> bool:
             self.at = trainer.step
             return self._stopping
 
-        if not replay(run, trainer, self.step, is_stopped):
-            return None
+        if not replay(self.looked_at, trainer, step, is_stopped):
+            return False
         trainer.skip_batches(self.is_stopped)
-        return None if self._stopping else trainer
+        return not self._stopping
 
     def is_stopped(self) -> bool:
         return self._stopping
 
     def check(self, row: Row) -> None:
-        """Raise CameOutOtherwise if the row of the step is not the recorded one."""
-        loss = self.looked_at.history.value("loss", self.step)
+        """Raise StepDiffers if the row of a step is not the recorded one."""
+        loss = self.looked_at.history.value("loss", row.step)
         if row.loss != loss and row.loss == row.loss and loss == loss:  # NaN equals NaN here
             raise StepDiffers
 
@@ -136,3 +149,30 @@ class TimeStepSampler(StepSampler):
         time_steps = unrolled.measure(trainer)
         self.check(next(trainer.steps()))
         self.sample = time_steps
+
+
+class TimeMapSampler(StepSampler):
+    """Measures the same at up to MOST_LOOKS steps of a run, from its first one to `step`. Steps are made again between
+    them; of a long run only those with a snapshot are looked at."""
+
+    def __init__(self, run: Run, snapshots: Snapshots, step: int) -> None:
+        super().__init__(run, snapshots, step)
+        self.sample: TimeMap | None = None
+
+    def measure(self) -> None:
+        from gradstudio.engine.probes import unrolled
+
+        trainer, looks = self.new_trainer(), list[TimeSteps]()
+        for step in self._steps():
+            if not self.bring(trainer, step):
+                return
+            looks.append(unrolled.measure(trainer))
+            self.check(next(trainer.steps()))
+        norms = np.array([look.norms for look in looks], np.float32)
+        self.sample = TimeMap(np.array([look.step for look in looks]), norms)
+
+    def _steps(self) -> list[int]:
+        steps = list(range(self.step + 1))
+        if len(steps) > MOST_REPEATED:
+            steps = [step for step in self._snapshots.steps(self.looked_at) if step <= self.step] or steps
+        return [steps[place] for place in np.unique(np.linspace(0, len(steps) - 1, MOST_LOOKS).astype(int))]

@@ -190,6 +190,19 @@ def test_a_look_into_the_layers(make: Make) -> None:
     assert set(layers.sample.layers) == {layer.name for layer in one.run.history.layers}
 
 
+def test_a_map_of_time_steps(make: Make) -> None:
+    one = make()
+    one.set_together({"model.kind": "gru", "problem.task": "adding"})
+    one.restart()
+    one.play()
+    over(one)
+    look = one.trained_by.time_map(one.run, 9)
+    look.start()
+    join(look)
+    assert look.problem == "" == look.failure and look.sample is not None
+    assert look.sample.steps.tolist() == list(range(10)) and (look.sample.norms > 0).all()
+
+
 def test_fixes_are_tried_and_the_best_trains_on(make: Make) -> None:
     one = make()
     one.load(presets.load("rnn-explosion"))
