@@ -90,11 +90,13 @@ def shrink(
 @app.command(help="Try fixes from the recorded state on; say the lines of code of those that hold.")
 def fixes(file: File, device: Device = "", trust: Trust = False, as_json: Json = False) -> None:
     from gradstudio.crash.crash_fixes import tried
+    from gradstudio.session.files import crash_reading
     from gradstudio.session.files.crash_file import earlier_of
 
     crash = _able(file)
     with _one_line(crash):
-        result = tried(_recorded(crash, trust), _device(crash, device))
+        others = [_recorded(each, trust) for each in crash_reading.of_other_ranks(crash)]
+        result = tried(_recorded(crash, trust), _device(crash, device), others=others)
     if as_json:
         say_json([each.as_json() for each in result.trials])
         return
@@ -124,11 +126,11 @@ def _read(file: Path) -> CrashFile:
 
 def _able(file: Path) -> CrashFile:
     """Return a crash file whose steps can be replayed."""
-    from gradstudio.session.files import crash_answers, crash_file
+    from gradstudio.session.files import crash_file
 
     crash = _read(file)
     if crash.structure.unknown or not crash.structure.steps:
-        others = crash_file.other_ranks(file, min(crash.structure.ranks, crash_answers.MOST_RANKS))
+        others = crash_file.other_ranks(file, crash.structure.ranks)
         hint = "".join(f"; {each.name} beside it is of rank {rank}" for rank, each in others.items())
         why = crash.structure.unknown or "it has none"
         raise WrongRequest(f"{file.name}: its steps cannot be made again: {why}{hint}")

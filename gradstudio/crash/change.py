@@ -28,7 +28,8 @@ class Change:
     """`rate` is a factor, and with `first_rate` none is above that of the first recorded step; `clip` a kind and a
     limit; `values` are put into every parameter group; `exact` is the part of the model that computes in fp32, "*" for
     all of it, and `dtype` the autocast format of the rest; `attention` gives queries and keys a size of 1, or the
-    scores a soft cap; `scale` is the loss scale; `skipped` are the numbers of omitted steps."""
+    scores a soft cap; `scale` is the loss scale; `skipped` are the numbers of omitted steps; `drops_examples`: those
+    that are not finite are left out of a batch."""
 
     name: str = ""
     lines: tuple[str, ...] = ()  # of code, to be changed in the script
@@ -42,6 +43,7 @@ class Change:
     attention: Literal["", "norm", "cap"] = ""
     scale: float | None = None
     skipped: frozenset[int] = frozenset()
+    drops_examples: bool = False
 
     def computes_exactly(self, module: str) -> bool:
         """Return whether a part of the model computes in fp32."""

@@ -1,16 +1,17 @@
-"""The fewest examples of a recorded batch that still produce a non-finite value, for crashes that no single call can
-show."""
+"""Recorded batches with fewer examples: the fewest that still produce a non-finite value, for crashes that no single
+call can show, and those that are finite."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from gradstudio.core.text import join_with_and, plural
 from gradstudio.crash.recorded_training import Recorded, Training, preserve_random_state
-from gradstudio.session.files.crash_file import RecordedBirth, RecordedStep
+from gradstudio.session.files.crash_file import RecordedBirth, RecordedPass, RecordedStep
 
 MOST_TRIALS = 60
 MOST_NAMED = 4
@@ -19,16 +20,14 @@ MOST_NAMED = 4
 def fewest_examples(recorded: Recorded, born: RecordedBirth) -> str:
     """Return how many examples of the fatal batch still give it, in a clause; "" where all are needed, or none."""
     step = next(each for each in recorded.structure.steps if each.number == born.step)
-    names = {stored for each in step.passes for name, stored in each.tensors.items() if name.startswith("i:")}
-    sizes = Counter(tensor_of_name.shape[0] for name in names if (tensor_of_name := recorded.tensor(name)).dim())
-    if not sizes or born.do.startswith("weight "):
+    size, names = _batch(recorded, step.passes)
+    if not size or born.do.startswith("weight "):
         return ""
-    size = max(sizes, key=lambda size: (sizes[size], size))
     kept = part = torch.arange(size)
 
     def tensor(name: str) -> Tensor:
         original = recorded.tensor(name)
-        return original[part] if name in names and original.dim() and original.shape[0] == size else original
+        return original[part] if name in names else original
 
     training = Training(Recorded(recorded.structure, tensor))
     parts, trials = 2, 0
@@ -48,6 +47,33 @@ def fewest_examples(recorded: Recorded, born: RecordedBirth) -> str:
     which = f": {join_with_and(places)}" if len(kept) <= MOST_NAMED else ""
     give = "still gives it" if len(kept) == 1 else "still give it"
     return f"{len(kept):,} of {plural(size, 'example', 'examples')} of its batch {give}{which}"
+
+
+def without_broken_examples(recorded: Recorded) -> Recorded:
+    """Return the training without the examples that hold NaN or Inf. A batch of which no example is left stays."""
+    sound: dict[str, Tensor] = {}
+    for each in (each for step in recorded.structure.steps for each in step.passes):
+        size, names = _batch(recorded, [each])
+        keep = torch.ones(size, dtype=torch.bool)
+        for name in names:
+            keep &= recorded.tensor(name).isfinite().reshape(size, -1).all(1)
+        if keep.any() and not keep.all():
+            sound |= dict.fromkeys(names, keep)
+
+    def tensor(name: str) -> Tensor:
+        original = recorded.tensor(name)
+        return original[sound[name]] if name in sound else original
+
+    return Recorded(recorded.structure, tensor)
+
+
+def _batch(recorded: Recorded, passes: Sequence[RecordedPass]) -> tuple[int, set[str]]:
+    """Return the number of examples in a batch, 0 if unknown, and the tensors that have each of them."""
+    names = {stored for each in passes for name, stored in each.tensors.items() if name.startswith("i:")}
+    lengths = {name: given.shape[0] for name in names if (given := recorded.tensor(name)).dim()}
+    sizes = Counter(lengths.values())
+    size = max(sizes, key=lambda size: (sizes[size], size), default=0)
+    return size, {name for name in lengths if lengths[name] == size}
 
 
 def _gives_it(training: Training, step: RecordedStep, born: RecordedBirth) -> bool:

@@ -155,7 +155,8 @@ class Watcher:
             self._reports.on_outcome(watched_run, outcome)
         except FloatingPointError as fault:
             raise Stop(fault) from None
-        if watched_run.joined is not None and made.went_nonfinite:  # while the weights are there
+        is_broken = made.went_nonfinite or made.broke_weights
+        if is_broken and watched_run.joined is not None:  # while the weights are there
             watched_run.crash.write(self._reports.lines(watched_run, made)[0], "not finite")
         if title := watched_run.new_critical:
             self._reports.on_critical(watched_run, title)

@@ -97,6 +97,12 @@ def test_a_shrunk_fault_is_a_script_of_a_few_lines(recorded: Callable[[str], Pat
     assert not torch.isfinite(names["result"]).all()
 
 
+def test_fixes_that_do_not_hold_are_named() -> None:
+    change = crash_fixes.Change("skip the batch")
+    tried = crash_fixes.Tried([crash_fixes.Trial(change, broke_at=0)], crash_fixes.Trial(change, broke_at=0))
+    assert tried.words.startswith("0 of 1 fix hold (skip the batch): ")
+
+
 def test_of_a_batch_that_no_call_broke_the_examples_are_named(recorded: Callable[[str], Path]) -> None:
     with pytest.raises(CannotCall, match=r"1 of 16 examples of its batch still gives it: number 5$"):
         shrinking.shrunk(recorded_training.recorded(read(recorded("bad_batch"))))

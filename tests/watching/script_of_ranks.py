@@ -184,6 +184,8 @@ if "replicated" in WHAT:
     train("zero", model, ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=LR))
     model = Net()
     train("reducing", model, Reducing(model.parameters(), lr=LR))
+    model = Net()
+    train("reducing, nan", model, Reducing(model.parameters(), lr=LR), nan=2)
     train("two reducing", Net(), several=Reducing)
     train("averaged by the script", Net(), reduce=sum_of_means)
     train("averaged by the script, clipped", Net(), reduce=sum_of_means, clip=0.05)

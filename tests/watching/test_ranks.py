@@ -18,6 +18,7 @@ import torch.distributed as dist
 from waiting import PATIENCE
 
 from gradstudio.core.unknown import is_known
+from gradstudio.crash import crash_fixes, recorded_training
 from gradstudio.session.files import crash_file, crash_reading
 from gradstudio.session.files.crash_answers import contents
 from gradstudio.session.library.store import Library
@@ -153,6 +154,32 @@ def test_the_rank_whose_batch_broke_writes_a_crash_file_of_that_step(trained: Tr
     assert "the batch of another rank gave it" in crash_reading.read(path).structure.unknown
     made = crash_reading.read(path.with_name(f"{path.stem}.rank1.crash")).structure
     assert not made.unknown and len(made.steps) == 1 and made.born is not None and made.born.step == 2
+
+
+@pytest.mark.parametrize(
+    ("title", "ranks"),
+    [("nan", ["", ".rank1"]), ("averaged by the script, nan", ["", ".rank1"]), ("reducing, nan", [""])],
+)
+def test_files_of_all_ranks_bear_the_number_of_the_step_that_broke(
+    trained: Trained, title: str, ranks: list[str]
+) -> None:
+    """Where gradients are reduced after the backward pass, rank 0 sees it by the gradient it gets, or by its weights."""
+    run = trained.runs[title].id
+    assert trained.runs[title].first_nonfinite_step == 2
+    assert sorted(each.name for each in trained.crashes if run in each.name) == [
+        f"{run}-2{rank}.crash" for rank in ranks
+    ]
+
+
+@pytest.mark.parametrize("title", ["nan", "averaged by the script, nan"])
+def test_without_a_bad_batch_the_fix_is_tried_on_that_of_another_rank(trained: Trained, title: str) -> None:
+    run = trained.runs[title].id
+    crash = crash_reading.read(next(each for each in trained.crashes if each.name == f"{run}-2.rank1.crash"))
+    own, *others = map(recorded_training.recorded, (crash, *crash_reading.of_other_ranks(crash)))
+    held = {each.change.name: each for each in crash_fixes.tried(own, others=others).trials if each.holds}
+    assert set(held) == {"leave out examples that are not finite", "skip the step on every rank"}
+    assert "12 updates over the batch of rank 0" in held["skip the step on every rank"].words
+    assert not [each for each in crash_fixes.tried(own).trials if each.holds and each.change.skipped]
 
 
 @of_parts

@@ -17,7 +17,6 @@ from gradstudio.session.files import crash_file
 from gradstudio.session.files.crash_file import CrashFile, CrashFileError, Name, RecordedBirth, StoredTensor, StrictPart
 
 _MAIN = "from gradstudio.cli import main; main()"
-MOST_RANKS = 1024  # whose files are looked for
 LONGEST = 240  # characters of the process's last message
 
 
@@ -152,7 +151,7 @@ def _of_ranks(crash: CrashFile) -> list[tuple[str, str]]:
     found = crash.structure
     if not found.whole:
         return []
-    beside = [str(rank) for rank in crash_file.other_ranks(crash.path, min(found.ranks, MOST_RANKS))]
+    beside = [str(rank) for rank in crash_file.other_ranks(crash.path, found.ranks)]
     told = f"beside it: {join_with_and(beside)}" if beside else "no other beside it"
     part = f"its part of {plural(len(found.whole), 'weight', 'weights')}"
     return [("rank", f"{found.rank:,} of {found.ranks:,}, {part}; {told}")]

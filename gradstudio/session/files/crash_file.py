@@ -20,6 +20,7 @@ from gradstudio.core.strict_json import Number
 VERSION = 1
 MOST_CLASSES = 2000  # of a model, that are named
 MOST_STEPS, MOST_CALLS = 1001, 100_000  # and calls of a pass: no recorder comes near them, and more takes minutes
+MOST_RANKS = 1024  # whose files are looked for
 KEY = "gradstudio_crash"  # of the structure in the metadata of the header
 BYTES = {
     "BOOL": 1, "U8": 1, "I8": 1, "I16": 2, "I32": 4, "I64": 8, "F16": 2, "BF16": 2, "F32": 4, "F64": 8,
@@ -213,7 +214,8 @@ def path_of(library: Path, run: str, step: int, rank: int = 0) -> Path:
 def other_ranks(path: Path, ranks: int) -> dict[int, Path]:
     """Return the files of the same step that other ranks have written next to this one, by rank."""
     stem = path.stem.partition(".rank")[0]
-    names = {rank: path.with_name(f"{stem}{f'.rank{rank}' if rank else ''}.crash") for rank in range(ranks)}
+    every = range(min(ranks, MOST_RANKS))
+    names = {rank: path.with_name(f"{stem}{f'.rank{rank}' if rank else ''}.crash") for rank in every}
     return {rank: each for rank, each in names.items() if each != path and each.exists()}
 
 

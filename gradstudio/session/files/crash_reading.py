@@ -7,13 +7,23 @@ import math
 import os
 import struct
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
 from pydantic import ValidationError
 
 from gradstudio.core import files
-from gradstudio.session.files.crash_file import BYTES, KEY, VERSION, CrashFile, CrashFileError, StoredTensor, Structure
+from gradstudio.session.files.crash_file import (
+    BYTES,
+    KEY,
+    VERSION,
+    CrashFile,
+    CrashFileError,
+    StoredTensor,
+    Structure,
+    other_ranks,
+)
 
 LARGEST_HEADER = 64 << 20  # bytes
 
@@ -35,6 +45,15 @@ def read(path: Path) -> CrashFile:
     except (UnicodeDecodeError, RecursionError, ValueError) as fault:
         raise CrashFileError(f"{path.name} is no crash file: {_brief(fault)}") from None
     return _checked(path, header, 8 + length, size)
+
+
+def of_other_ranks(crash: CrashFile) -> list[CrashFile]:
+    """Return the files of other ranks beside this one that have the same step and its batch."""
+    beside: list[CrashFile] = []
+    for path in other_ranks(crash.path, crash.structure.ranks).values():
+        with suppress(CrashFileError):
+            beside.append(read(path))
+    return [each for each in beside if each.structure.steps and each.structure.step == crash.structure.step]
 
 
 def _checked(path: Path, header: Any, begin: int, size: int) -> CrashFile:

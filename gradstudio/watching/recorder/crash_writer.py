@@ -54,8 +54,10 @@ class CrashWriter:
         self._of_id: dict[int, str] = {}
         self._names: dict[int, str] = {}  # of weights and buffers, by id
 
-    def write(self, path: Path, reason: str, run: str, script: Path | None) -> Structure | None:
-        """Write the file; None if that of rank 0 has all that this rank knows. OSError on failure."""
+    def write(self, path: Path, reason: str, run: str, script: Path | None, *, is_broken: bool) -> Structure | None:
+        """Write the file; None if that of rank 0 has all that this rank knows. `is_broken`: because its step is not
+        finite. OSError on failure."""
+        self._is_broken = is_broken
         first, *others = self._recorder.usable_states
         state, structure = first, self._structure(first, reason, run, script)
         if structure.unknown and others:
@@ -103,7 +105,8 @@ class CrashWriter:
             structure.unknown = unheard(fault)[:1000]
         if not structure.unknown:
             structure.born = self._replay_steps(structure)
-        if structure.born is not None and (step := _other_step(structure, structure.born)) is not None:
+        step = None if structure.born is None else _other_step(structure, structure.born, is_broken=self._is_broken)
+        if structure.born is not None and step is not None:
             is_finite = structure.born.phase == "none"
             what = "is finite" if is_finite else f"breaks at step {step:,} already"
             why = "the model depends on something that is not in the file"
@@ -204,11 +207,12 @@ class CrashWriter:
         return known
 
 
-def _other_step(structure: Structure, born: RecordedBirth) -> int | None:
-    """Return the step at which the replayed steps differ from the recorded ones; None if they agree."""
+def _other_step(structure: Structure, born: RecordedBirth, *, is_broken: bool) -> int | None:
+    """Return the step at which the replayed steps differ from the recorded ones; None if they agree. `is_broken`: the
+    recorded ones are not finite."""
     last, is_scaled = structure.steps[-1], any(each.scale != 1 for each in structure.steps[-1].passes)
     if born.phase == "none":
-        agrees = isinstance(last.loss, float) and (is_scaled or isinstance(last.norm, float))
+        agrees = not is_broken and isinstance(last.loss, float) and (is_scaled or isinstance(last.norm, float))
     else:
         (broken,) = [each for each in structure.steps if each.number == born.step]
         # weights that no later batch has used break no later loss

@@ -83,10 +83,10 @@ def _replayable(training: WatchedRun) -> Path | None:
     if path is None or not training.crash.unknown:
         return path
     try:
-        ranks = crash_reading.read(path).structure.ranks  # the group of processes is gone at the end
+        others = crash_reading.of_other_ranks(crash_reading.read(path))
     except crash_file.CrashFileError:
         return None
-    return next(iter(crash_file.other_ranks(path, ranks).values()), None)
+    return next((each.path for each in others if not each.structure.unknown), None)
 
 
 def _told_of_fixes(path: Path, training: WatchedRun) -> str:
@@ -100,8 +100,10 @@ def _told_of_fixes(path: Path, training: WatchedRun) -> str:
         if not REPLAYS * step * len(crash.structure.steps) <= SECONDS_FOR_FIXES:
             return ""
         with replaying():
-            recorded = recorded_training.recorded(crash, trusted=True)
-            result = tried(recorded, recorded_training.device_here(recorded.structure.device), SECONDS_FOR_FIXES)
+            own, *others = [
+                recorded_training.recorded(each, trusted=True) for each in (crash, *crash_reading.of_other_ranks(crash))
+            ]
+            result = tried(own, recorded_training.device_here(own.structure.device), SECONDS_FOR_FIXES, others)
     except Exception:  # from torch, or there is no time
         return ""
     held = [each.change.name for each in result.trials if each.holds]

@@ -57,7 +57,7 @@ class CrashFiles:
         step = recorder.states[0].steps[-1].number
         path = crash_file.path_of(self._library, run_id, step, place.rank if place else 0)
         try:
-            written = writer.write(path, reason, run_id, self._script)
+            written = writer.write(path, reason, run_id, self._script, is_broken=kind == "not finite")
         except Exception as fault:  # from the user's objects, or from the disk
             say(f"no crash file was written: {' '.join(str(fault).split())[:200] or type(fault).__name__}")
             return False

@@ -88,6 +88,8 @@ class Observer(PassObserver):
         assert step.gradient is not None
         healthy = not step.gradient.nonfinite and not loss_broke(step.losses)
         told = self._spikes.look(step.gradient.norm) if self._spikes is not None and healthy else ""
+        if self._late_reduction is not None and not self.parameters.answers_later:  # other ranks may have spoiled it
+            healthy = healthy and not loss_broke(step.clipped_norm())
         self._record_step(healthy=healthy and not told)
         if told:
             self._spare_from_spike(told)
