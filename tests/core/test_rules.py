@@ -312,6 +312,18 @@ def test_weights_of_0_and_updates_that_nobody_measured_are_not_broken() -> None:
     assert "nonfinite_weights" not in diagnose(rows)
 
 
+def test_noise_on_clipped_examples_is_there_since_the_first_step_and_as_private_at_a_lower_limit() -> None:
+    """At one step the true gradient happens to be as long as the noise, and the run is right more often at a loss that
+    has risen."""
+    private = Settings("per_example", 100.0, "fp32")
+    made = rows([3.0 * step for step in range(1, 200)], norm=30.0, clipped_norm=250.0, clip_coef=0.1, settings=private)
+    made = [replace(each, accuracy=min(0.1 + each.step / 100, 0.9)) for each in made]
+    made[60] = replace(made[60], grad_norm=250.0)
+    said = diagnose(made)["gradient_noise"]
+    assert (said.severity, said.first_step) == ("critical", 0)
+    assert "lower in the same proportion" in said.meaning
+
+
 def test_the_update_that_broke_weights_explains_the_loss_that_follows() -> None:
     rows = [row(step, 1.0, 1.0) for step in range(30)]
     rows[-1] = replace(rows[-1], update_ratio=math.nan)

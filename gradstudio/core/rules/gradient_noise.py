@@ -25,45 +25,53 @@ class GradientNoise(Looking):
     times: float = 10.0
 
     def look(self, history: History, state: Progress) -> None:
-        if len(history) < LOOK_EVERY or not self._is_noise(history, len(history) - LOOK_EVERY, len(history)).all():
+        start, stop = len(history) - LOOK_EVERY, len(history)
+        if start < 0 or not self._is_noise(history, start, stop, self.times).all():
             self.soften(not state.well)
             return
-        if not state.struggling:
+        # right more often, but at a loss above that of the start: the weights have grown with the noise
+        failing = state.failing or (not state.by_accuracy and state.recent > state.start)
+        if not failing and not state.struggling:
             self.soften(not state.well)
             return
         step = len(history) - 1
         norm, passed = history.value("grad_norm", step), float(self._passed_on(history, step, step + 1)[0])
-        after = ""
-        if history.settings and history.settings[-1][1].clipping == "per_example":  # before something is added
+        after = private = ""
+        if self._clips_examples(history):  # before something is added
             left, after = history.value("clip_coef", step), " after its examples were clipped"
             norm, passed = norm * left, passed * left
+            private = " Less of it is less private; with a max_norm lower in the same proportion it is as private."
         added = math.sqrt(passed**2 - norm**2)
         entries = sum(layer.size for layer in history.layers)
         as_long = float(f"{norm / math.sqrt(entries):.1g}")
         self.tell(
-            history, "critical" if state.failing else "warning", "Noise covers the gradient",
+            history, "critical" if failing else "warning", "Noise covers the gradient",
             f"At step {step:,} the gradient norm was {number(norm)}{after}, and what was clipped or went to the "
                 f"optimizer had a norm of {number(passed)}: about {number(added)} was added in between.",
             f"What was added is about {number(added / norm)} times as long as the gradient, so the update follows it "
-                "and not the gradient.",
+                f"and not the gradient.{private}",
             tuple(f"gradients.noise_std={value:g}" for value in (as_long, 0.0)),
             first=None if self._finding else self._since(history),
         )  # fmt: skip
 
     def _since(self, history: History) -> int:
-        """Return the first of the latest consecutive steps whose gradient was drowned in noise."""
-        clear = np.flatnonzero(~self._is_noise(history, 0, len(history)))
+        """Return the first of the latest consecutive steps in which more was added than the gradient itself."""
+        clear = np.flatnonzero(~self._is_noise(history, 0, len(history), math.sqrt(2)))
         return int(clear[-1]) + 1 if len(clear) else 0
 
-    def _is_noise(self, history: History, start: int, stop: int) -> NDArray[np.bool_]:
-        """Return the rows in which the gradient before clipping was so much longer than the true one, (rows,). A true
-        gradient that reached the optimizer unchanged had nothing added, wherever it was clipped."""
+    def _is_noise(self, history: History, start: int, stop: int, times: float) -> NDArray[np.bool_]:
+        """Return the rows in which the gradient before clipping was `times` as long as the true one, (rows,). A true
+        gradient that reached the optimizer unchanged had nothing added, unless its examples were clipped before."""
         norm, reached = (history.column(name, start, stop) for name in ("grad_norm", "clipped_norm"))
         with np.errstate(invalid="ignore"):
-            other = np.abs(reached - norm) > 0.01 * norm
+            other = (np.abs(reached - norm) > 0.01 * norm) | self._clips_examples(history)
             if not other.any():
                 return other
-            return other & (norm > 0) & (self._passed_on(history, start, stop) > self.times * norm)
+            return other & (norm > 0) & (self._passed_on(history, start, stop) > times * norm)
+
+    @staticmethod
+    def _clips_examples(history: History) -> bool:
+        return bool(history.settings) and history.settings[-1][1].clipping == "per_example"
 
     @staticmethod
     def _passed_on(history: History, start: int, stop: int) -> NDArray[np.float64]:
