@@ -25,8 +25,8 @@ CHECKED = (
     "rnn-explosion", "root-at-zero", "undivided-accumulation", "healthy-mlp", "rate-too-high",
     "log-of-negative", "out-of-memory", "clip-after-step",
 )  # fmt: skip
-# Of these no wrong fix is trained here: each takes some seconds.
-LONG = ("rnn-explosion", "gan-ring", "pole-collapse")
+# Of these only the run that breaks is trained here: what heals it takes up to twenty seconds.
+LONG = ("rnn-explosion", "gan-ring", "pole-collapse", "clip-after-step")
 CASES = [(BY_ID[name], BY_ID[name].experiment.run.seed) for name in CHECKED]
 
 
@@ -44,17 +44,17 @@ def trained(preset: Preset, experiment: Experiment) -> Run:
 def test_breaks_as_promised_and_heals_as_its_lesson_says(preset: Preset, seed: int) -> None:
     promise, asked = preset.promise, preset.experiment.with_value("run.seed", seed)
     assert promise is not None
-    if preset.id in LONG:
-        short = promise.model_copy(update={"wrong_fixes": []})
-        preset = preset.model_copy(update={"promise": short})
     runs = promises.Runs(preset, train)
     broken = runs.of(asked)
-    assert [check.fault for check in promises.check(preset, seed, train, runs) if check.fault] == []
+    if preset.id in LONG:
+        assert promises.why_not_broken(broken, promise) == ""
+    else:
+        assert [check.fault for check in promises.check(preset, seed, train, runs) if check.fault] == []
+        assert promises.walk_through(preset, asked, runs)[0] == asked.with_texts(promise.fix)
     if promise.outcome == "nonfinite":
         assert exit_codes.of_run(broken) == exit_codes.DIVERGED
     elif promise.rule is not None and broken.findings[promise.rule].severity == "critical":
         assert exit_codes.of_run(broken) == exit_codes.CRITICAL
-    assert promises.walk_through(preset, asked, runs)[0] == asked.with_texts(promise.fix)
 
 
 @pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.id)

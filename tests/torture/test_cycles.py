@@ -9,7 +9,7 @@ from pathlib import Path
 
 from waiting import PATIENCE
 
-CYCLES = os.environ.get("GRADSTUDIO_CYCLES", "3")
+CYCLES = os.environ.get("GRADSTUDIO_CYCLES", "2")
 FIRST = "1"  # cycle before the first census: one of each kind comes after it
 SHARES = "12"  # of the bundled presets, of which each cycle opens one: `make torture` opens all
 
