@@ -221,6 +221,11 @@ def value_text(value: object) -> str:
     return _quotient(value) or repr(value)
 
 
+def values_text(values: Mapping[str, Value], between: str = ", ") -> str:
+    """Return knobs with their values for display: clipping.kind = norm, optimizer.lr = 0.1."""
+    return between.join(f"{name} = {value_text(value)}" for name, value in values.items())
+
+
 def _quotient(value: float) -> str:
     """Return a number as the quotient of two small ones, such as 1/3, whose digits would not fit; "" if it is not
     one."""

@@ -156,7 +156,7 @@ class DrawnWindow(QMainWindow):
         if theme.is_settled:  # otherwise nothing is painted
             self.refresh(within=TURN)
 
-    def _refreshing(self, *, whole: bool = False) -> Iterator[None]:
+    def _refreshing(self, *, whole: bool) -> Iterator[None]:
         """Refresh a part in each iteration."""
         run, now = self.simulator.run, time.monotonic()
         if self.gallery_page.isVisible():

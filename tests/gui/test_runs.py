@@ -266,7 +266,7 @@ def test_a_run_of_another_program_is_followed_and_asked(qtbot: QtBot, window: Wi
         return {task.words for task in window.jobs.tasks if task.words.startswith("Asked ")}
 
     controls.run_or_pause()
-    controls.ask_for_rate(0.25)
+    controls.request_asked.emit("rate", 0.25)
     qtbot.waitUntil(lambda: heard == [Request("pause"), Request("rate", 0.25)], timeout=LONG)
     assert told() == {"Asked the program that trains to pause: it obeys at its next step",
                       "Asked the program that trains to change its learning rate: it obeys at its next step"}  # fmt: skip

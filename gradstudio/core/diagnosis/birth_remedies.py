@@ -161,7 +161,7 @@ def _of_denominator(birth: Provenance, optimizer: str, eps: float) -> tuple[str,
     return ()
 
 
-def of_update(optimizer: str = "optimizer") -> tuple[str, ...]:
+def of_update(optimizer: str) -> tuple[str, ...]:
     """Return what to check when an update turned weights into NaN or Inf although the gradient was finite. `optimizer`
     is its name in the script, "" if the script updates the weights itself."""
     return tuple(line.format(optimizer=optimizer) for line in _OF_THE_OPTIMIZER) if optimizer else _BY_HAND

@@ -128,7 +128,7 @@ def cosine(product: float, one: float, other: float) -> float:
     return max(-1.0, min(1.0, ratio_of_norms)) if math.isfinite(ratio_of_norms) else math.nan
 
 
-def by_layer(gradient: Gradient, change: Change, cut_shares: np.ndarray | float = UNKNOWN) -> np.ndarray:
+def by_layer(gradient: Gradient, change: Change, cut_shares: np.ndarray | float) -> np.ndarray:
     """Return (metrics, layers), in the order of history.LAYER_METRICS."""
     metrics = np.empty((8, len(gradient.norms)))  # filled by hand: numpy takes several times as long to inspect a list
     metrics[0], metrics[1], metrics[2] = gradient.norms, change.weight_norms, change.update_ratios

@@ -85,7 +85,7 @@ class Crew:
             self._pipes.append(own)
             self._ends |= {own: rank, process.sentinel: rank}
 
-    def ask_all(self, word: str, what: Any = None) -> list[Any]:
+    def ask_all(self, word: str, what: Any) -> list[Any]:
         """Send every rank the same request, and return their answers. KnobError if they refuse, RankFailure if one
         cannot answer, which ends them all."""
         return self.ask(range(self.size), word, what)

@@ -19,7 +19,6 @@ from gradstudio.gui.assignment.making_dialog import MakingDialog
 from gradstudio.gui.services import file_choice
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.services.jobs import JobError
-from gradstudio.gui.services.simulator_controller import LEFT_STAYS
 from gradstudio.gui.widgets import popups
 from gradstudio.session.course import exam_taking, worksheet
 from gradstudio.session.course.exam_taking import AnswerSheet, Attempt
@@ -167,7 +166,7 @@ def _show_sheet(context: Context, page: ExercisePage) -> None:
     def tell(run: str) -> None:
         if not page.isVisible():
             told = f"The worksheet has its run “{run}”."
-            context.message.show_news(told, action=("Worksheet", partial(show_exercises, context)), stay=LEFT_STAYS)
+            context.message.show_news(told, action=("Worksheet", partial(show_exercises, context)))
 
     page.run_done.connect(tell)
     page.show_large()

@@ -31,7 +31,7 @@ from gradstudio.core.exercise import Exercise, ExerciseRun, Question
 from gradstudio.core.text import plural
 from gradstudio.gui.services import file_choice
 from gradstudio.gui.services.context import Context
-from gradstudio.gui.services.simulator_controller import LEFT_STAYS
+from gradstudio.gui.services.message_bar import OFFER_STAYS
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.roles import role_label, set_role
 from gradstudio.gui.widgets.rows import in_column
@@ -109,7 +109,7 @@ class ExercisePage(QWidget):
         """Load the initial knobs of a run of the exercise."""
         preset = asked.beginning()
         self._context.controls.load(preset.model_copy(update={"experiment": asked.starts_with(self.sheet.seed)}))
-        self._context.message.show_news(_about(asked), stay=LEFT_STAYS)
+        self._context.message.show_news(_about(asked), stay=OFFER_STAYS)
 
     def _look(self) -> None:
         """Tick the run that is shown, if the exercise asks for it."""

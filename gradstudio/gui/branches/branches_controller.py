@@ -19,7 +19,6 @@ from gradstudio.session.record.as_of import family_as_of
 from gradstudio.session.record.branches import Family
 from gradstudio.session.record.run import Run
 
-LEFT_STAYS = 20_000  # ms for which the message bar offers to go back to a stopped run
 FULL = f"{MOST} runs can be drawn over the plots; take one off first."
 
 
@@ -60,7 +59,7 @@ class BranchesController(QObject):
         self._context.message.hide()
         if went and left.id in self._family.members:
             text = f"“{title(left)}” was stopped after {plural(len(left.history), 'step', 'steps')}."
-            self._context.message.show_news(text, action=("Show it again", partial(self.go, left.id)), stay=LEFT_STAYS)
+            self._context.message.show_news(text, action=("Show it again", partial(self.go, left.id)))
         self._context.controls.refresh_asked.emit()
         self.refresh()
 

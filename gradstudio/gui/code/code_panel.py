@@ -8,7 +8,7 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QWidget
 
 from gradstudio.core.experiment import Experiment, differing
-from gradstudio.core.knobs import value_text
+from gradstudio.core.knobs import value_text, values_text
 from gradstudio.core.presets import Preset
 from gradstudio.core.text import plural
 from gradstudio.gui.code.code_view import ChangedLines, CodeView, changed_lines
@@ -128,7 +128,7 @@ class CodePanel(QWidget):
     def _show_changes(self) -> None:
         """Say which knobs the marks are for, by name if the names fit beside the buttons."""
         new = differing(self._base, self._shown) if self._shown else {}
-        self.note.setToolTip("\n".join(f"{name} = {value_text(value)}" for name, value in new.items()))
+        self.note.setToolTip(values_text(new, "\n"))
         if len(new) == 1:
             [(name, value)] = new.items()
             self.note.setText(self._marks_text(f"{name} {value_text(self._base[name])} → {value_text(value)}"))

@@ -186,7 +186,7 @@ class FindingsPanel(QWidget):
             card.hide()
             card.deleteLater()
 
-    def offer_fixes(self, wanted: bool, crash: bool = False) -> None:
+    def offer_fixes(self, wanted: bool, crash: bool) -> None:
         """Show or hide the button that tries the fixes, on the first card, which is always visible. `crash`: it opens
         the crash file of a watched run, which can try them."""
         button, text = self.state.try_fixes, "Open crash file" if crash else "Try fixes"

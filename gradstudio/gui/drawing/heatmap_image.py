@@ -16,6 +16,8 @@ from gradstudio.gui.drawing.canvas import Canvas
 from gradstudio.gui.drawing.cheap_frame import leave_unpainted
 from gradstudio.gui.drawing.heatmap_colors import NOTHING, lookup_table
 
+CAPACITY = 1024  # columns of the picture
+
 
 @jit(f"void({READ_ONLY.format('float32', 2)}, int64, int64, float32[:, ::1])")
 def _take(values: np.ndarray, count: int, width: int, bins: np.ndarray) -> None:
@@ -41,7 +43,7 @@ class LayerBins(Bins):
     """The maximum of each bin of steps, for every layer: UNKNOWN where nothing was measured. Values are never below 0;
     a bin with a NaN or an Inf has that value."""
 
-    def __init__(self, layers: int, capacity: int = 1024, start: int = 0) -> None:
+    def __init__(self, layers: int, capacity: int = CAPACITY, start: int = 0) -> None:
         super().__init__(capacity, start)
         self._values = np.full((capacity, layers), UNKNOWN, np.float32)
 
@@ -68,11 +70,10 @@ class Heatmap(QGraphicsRectItem):
     """A picture of indices into a table of colours. It is the texture of a brush, which Qt paints from the memory that
     the indices are written to: new columns need no new picture."""
 
-    def __init__(self, canvas: Canvas, capacity: int = 1024) -> None:
+    def __init__(self, canvas: Canvas) -> None:
         super().__init__(canvas.data)
         leave_unpainted(self)
         self.setZValue(1)
-        self._capacity = capacity
         self._stretched = (0.0, 1.0)
         self._live, self._whole = QGraphicsRectItem(self), QGraphicsPixmapItem(self)
         self._live.setPen(Qt.PenStyle.NoPen)
@@ -85,10 +86,10 @@ class Heatmap(QGraphicsRectItem):
 
     def clear(self, rows: int) -> None:
         self._columns = 0
-        self._index = np.full((rows, self._capacity), NOTHING, np.uint8)
+        self._index = np.full((rows, CAPACITY), NOTHING, np.uint8)
         self._colors: np.ndarray | None = None
         self._live.setBrush(Qt.BrushStyle.NoBrush)  # the old picture must not be read any more
-        self._live.setRect(0, 0, self._capacity, rows)
+        self._live.setRect(0, 0, CAPACITY, rows)
 
     def put(self, first: int, index: np.ndarray, colors: np.ndarray) -> None:
         """Show these columns, (rows, columns), from column `first` on, and none after them. `colors` are those of the
@@ -99,7 +100,7 @@ class Heatmap(QGraphicsRectItem):
             self._index[:, self._columns : before] = NOTHING
         if colors is not self._colors:
             self._colors = colors
-            size = (self._capacity, len(self._index), self._capacity)
+            size = (CAPACITY, len(self._index), CAPACITY)
             picture = QImage(self._index.data, *size, QImage.Format.Format_Indexed8)
             picture.setColorTable(colors.tolist())
             self._live.setBrush(QBrush(picture))

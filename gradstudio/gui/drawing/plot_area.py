@@ -19,7 +19,7 @@ FARTHEST = 1e280  # values beyond leave the plot: a transform of a wider range h
 class PlotArea(PlotView):
     """Axes around a view box. `right_width` is the width of the right axis in pixels at normal text."""
 
-    def __init__(self, box: StepViewBox, left: Axis, right: Axis | None, right_width: int = RIGHT_WIDTH) -> None:
+    def __init__(self, box: StepViewBox, left: Axis, right: Axis | None, right_width: int) -> None:
         self._sides = {"left": left, "bottom": PlaceAxis("bottom", box.places), "right": right or Axis("right")}
         self._right_width = right_width
         self._values_shown: dict[str, bool] = {}

@@ -17,11 +17,11 @@ PIECES = 120  # of the view, at most
 class Spread(QGraphicsPathItem):
     """The band of one series, on the scale of that series."""
 
-    def __init__(self, canvas: Canvas, role: str, z: float = 8) -> None:
+    def __init__(self, canvas: Canvas, role: str) -> None:
         super().__init__(canvas.data)
         self._places = canvas.places
         self._role = role
-        self.setZValue(z)
+        self.setZValue(8)
         self.setPen(Qt.PenStyle.NoPen)
         self.restyle()
 

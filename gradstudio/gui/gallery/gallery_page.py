@@ -41,7 +41,7 @@ class GalleryPage(QWidget):
     at_start_changed = Signal(bool)
     number_asked = Signal(str)  # the search text, which may be the number of a run of the game
 
-    def __init__(self, *, at_first: bool = False) -> None:
+    def __init__(self, *, at_first: bool) -> None:
         """`at_first`: whether the caller also iterates over `making` to create the cards."""
         super().__init__()
         self.heading = QLabel("Choose what to break")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt
 from PySide6.QtGui import QFont, QPainter, QPaintEvent, QPen, QPolygonF
-from PySide6.QtWidgets import QWidget
 
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.card import Card
@@ -18,8 +17,8 @@ class GameCard(Card):
 
     size_at_first = QSize(400, 62)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent, "A run broke tonight. Why?")
+    def __init__(self) -> None:
+        super().__init__(None, "A run broke tonight. Why?")
         self.setAccessibleDescription("Makes a random run with a hidden fault, and opens it")
         self.show_state(self.title, "", "")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from PySide6.QtWidgets import QComboBox, QDialogButtonBox, QFormLayout, QLabel, QLineEdit, QVBoxLayout
 
 from gradstudio.core.experiment import Experiment, differing
-from gradstudio.core.knobs import KnobError, value_text
+from gradstudio.core.knobs import KnobError, value_text, values_text
 from gradstudio.gui.knobs.editors import Editor, editor_for
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.widgets.popups import TemporaryDialog
@@ -119,5 +119,4 @@ def _describe(run: Experiment, twin: Experiment, name: str) -> str:
         for knob, value in twin.items()
         if knob.name.startswith(section) and twin.applies(knob.name) and not run.applies(knob.name)
     }
-    values = ", ".join(f"{other.removeprefix(section)} = {value_text(value)}" for other, value in told.items())
-    return f"The twin has {values}."
+    return f"The twin has {values_text({other.removeprefix(section): value for other, value in told.items()})}."

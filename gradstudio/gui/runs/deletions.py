@@ -16,7 +16,6 @@ from gradstudio.session.record.run import OVER
 RETRY = 250  # ms
 TRIES = 40  # most checks whether a run that is to be deleted is written
 UNDO_FOR = 5 * 60_000  # ms after which a deletion cannot be undone
-OFFERED_FOR = 20_000  # ms for which the message bar offers to undo a deletion
 
 
 @dataclass(eq=False)
@@ -85,7 +84,7 @@ class Deletions(QObject):
         self.deleted.emit(deletion.runs)
         self._deleted.append(deletion)
         QTimer.singleShot(UNDO_FOR, self, lambda: self._purge(deletion))
-        self._message.show_news(told, action=("Undo", lambda: self.undo(deletion)), stay=OFFERED_FOR)
+        self._message.show_news(told, action=("Undo", lambda: self.undo(deletion)))
 
     def _delete_when_written(self, deletion: Deletion, tries: int) -> None:
         if deletion not in self._deleted:

@@ -4,6 +4,7 @@ to stop or to change the learning rate."""
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import NamedTuple
 
 from PySide6.QtCore import QObject, QTimer
@@ -136,5 +137,5 @@ class LiveRun(QObject):
         dialog.setDoubleRange(0.0, LARGEST)
         dialog.setDoubleDecimals(6)
         dialog.setDoubleValue(0.1)
-        dialog.doubleValueSelected.connect(self._context.controls.ask_for_rate)
+        dialog.doubleValueSelected.connect(partial(self._context.controls.request_asked.emit, "rate"))
         dialog.open()

@@ -15,7 +15,7 @@ from gradstudio.core.text import plural
 from gradstudio.core.worker_places import Place, PlaceError
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.services.jobs import JobError, Task
-from gradstudio.gui.services.message_bar import Action
+from gradstudio.gui.services.message_bar import NEWS_STAY, Action
 from gradstudio.gui.widgets.popups import TemporaryDialog
 from gradstudio.gui.widgets.rows import in_column
 from gradstudio.session.library.library_faults import LibraryError
@@ -201,7 +201,8 @@ class PlaceRunsDialog(TemporaryDialog):
             done = f"{entry.title} of {library.place.name} is in the library here."
             action = ("Open it", partial(context.controls.open_asked.emit, entry.id))
             context.library.ask(
-                lambda kept: import_run(kept, content), lambda _: context.message.show_news(done, action=action)
+                lambda kept: import_run(kept, content),
+                lambda _: context.message.show_news(done, action=action, stay=NEWS_STAY),
             )
 
         context.jobs.start(f"Copying {entry.title} of {library.place.name}", job(partial(library.fetch, entry.id)), put)

@@ -61,10 +61,9 @@ class RunListView(QListView):
         if self.currentIndex().isValid():
             self._painter.tick(self.model(), self.currentIndex())
 
-    def show_empty(self, empty: bool, text: str | None = None) -> None:
+    def show_empty(self, empty: bool, text: str) -> None:
         """Show or hide the text that replaces the rows."""
-        if text is not None:
-            self.empty.setText(text)
+        self.empty.setText(text)
         self.empty.setVisible(empty)
         self._place_empty()
 

@@ -156,7 +156,7 @@ class RunPainter(QStyledItemDelegate):
             painter.drawLine(box.center().x(), box.top() + BOX + GAP, box.center().x(), rect.bottom())
         painter.restore()
 
-    def _paint_box(self, painter: QPainter, box: QRect, slot: int | None, shown: bool = True) -> None:
+    def _paint_box(self, painter: QPainter, box: QRect, slot: int | None, shown: bool) -> None:
         """Paint the box: empty, or with the colour and letter of the run in the plots; unfilled while it is hidden
         there."""
         painter.setPen(QPen(theme.color("dim") if slot is None else color(slot), 1))

@@ -12,7 +12,7 @@ from gradstudio.gui.drawing.overlay import MOST, Overlaid, Overlays
 from gradstudio.gui.runs import note_view
 from gradstudio.gui.runs.baseline import Baseline
 from gradstudio.gui.runs.comparison_page import ComparisonPage
-from gradstudio.gui.runs.deletions import OFFERED_FOR, RETRY, Deletions
+from gradstudio.gui.runs.deletions import RETRY, Deletions
 from gradstudio.gui.runs.live_run import LiveRun
 from gradstudio.gui.runs.place_runs import PlaceRuns
 from gradstudio.gui.runs.run_overlay import overlaid
@@ -269,7 +269,7 @@ class RunsController(QObject):
     def _offer_link(self, link: str) -> None:
         """Show where a link of a note leads, and open it only if the user agrees."""
         self._context.message.show_news(
-            f"The note links to {link}", action=("Open link", lambda: note_view.follow(link)), stay=OFFERED_FOR
+            f"The note links to {link}", action=("Open link", lambda: note_view.follow(link))
         )
 
     def _annotate(self, run: str, note: str, tags: tuple[str, ...]) -> None:

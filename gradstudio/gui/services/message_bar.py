@@ -18,6 +18,7 @@ from gradstudio.gui.widgets.rows import in_row
 
 LONGEST = 600  # letters of news: wrapping very long words takes Qt seconds
 NEWS_STAY = 8000  # ms
+OFFER_STAYS = 20_000  # ms, where there is something to do
 Action = tuple[str, Callable[[], object]]  # label of a button, and its action
 TITLE = 28  # px of the title of a plot
 
@@ -72,12 +73,10 @@ class MessageBar(QFrame):
     def show_error(self, text: str, details: str = "", *, action: Action | None = None) -> None:
         self._show("bad", text, details, Path(), action)
 
-    def show_news(
-        self, text: str, file: Path | None = None, *, action: Action | None = None, stay: int = NEWS_STAY
-    ) -> None:
-        """Show good news for `stay` ms, with a button that opens `file` or one for `action`."""
+    def show_news(self, text: str, file: Path | None = None, *, action: Action | None = None, stay: int = 0) -> None:
+        """Show good news for `stay` ms, or for the usual time, with a button that opens `file` or one for `action`."""
         self._show("good", text, "", file or Path(), action)
-        self._leaving.start(stay)
+        self._leaving.start(stay or (NEWS_STAY if action is None else OFFER_STAYS))
 
     def show_written(self, text: str, file: Path) -> None:
         """Show what was written at the foot of the window; over the plots if that is not visible."""

@@ -11,6 +11,7 @@ from gradstudio.core import worker_places
 from gradstudio.core.text import shorten
 from gradstudio.core.worker_places import Place, PlaceError
 from gradstudio.gui.services.context import Context
+from gradstudio.gui.services.message_bar import NEWS_STAY
 from gradstudio.gui.shell.place_dialog import PlaceDialog
 from gradstudio.session.machine import place_search
 from gradstudio.session.machine.device_search import Machine
@@ -85,6 +86,6 @@ class DeviceMenu:
         again = ("Add it again", partial(worker_places.add, place.name, place.command, keep=place.keep))
         try:
             worker_places.remove(place.name)
-            self._context.message.show_news(f"Forgot {place.name}: {place.command}", action=again)
+            self._context.message.show_news(f"Forgot {place.name}: {place.command}", action=again, stay=NEWS_STAY)
         except PlaceError as fault:
             self._context.message.show_error(str(fault))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from PySide6.QtCore import QPoint, QRect, QSize, Qt
 from PySide6.QtWidgets import QLayout, QLayoutItem, QWidget
 
+GAP = 6  # px between two widgets
+
 
 class FlowLayout(QLayout):
-    def __init__(self, parent: QWidget, spacing: int = 6) -> None:
+    def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
         self._items: list[QLayoutItem] = []
-        self._gap = spacing
         self.setContentsMargins(0, 2, 0, 0)
 
     def clear(self) -> None:
@@ -61,9 +62,9 @@ class FlowLayout(QLayout):
         for item in self._items:
             size = item.sizeHint()
             if x > rect.x() and x + size.width() > rect.right() + 1:
-                x, y, line = rect.x(), y + line + self._gap, 0
+                x, y, line = rect.x(), y + line + GAP, 0
             if move:
                 item.setGeometry(QRect(QPoint(x, y), QSize(min(size.width(), rect.width()), size.height())))
-            x += size.width() + self._gap
+            x += size.width() + GAP
             line = max(line, size.height())
         return y + line - rect.y()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gradstudio.core.experiment import Experiment, differing, parse_assignment
-from gradstudio.core.knobs import value_text
+from gradstudio.core.knobs import values_text
 from gradstudio.core.lesson import LessonStep
 from gradstudio.core.presets import Preset, Promise
 from gradstudio.core.text import number
@@ -195,7 +195,7 @@ class Progress:
             return
         if all(run.in_force[name] == value for name, value in map(parse_assignment, promise.fix)):
             return
-        told = ", ".join(f"{name} = {value_text(value)}" for name, value in others.items())
+        told = values_text(others)
         for at in wanted:
             self.steps[at] = StepResult("done", f"Another way heals it too: {told}.")
 

@@ -103,7 +103,7 @@ def cures(experiment: Experiment, planned: Iterable[Change] = ()) -> tuple[Cure,
     return ()
 
 
-def known_stages(experiment: Experiment, planned: Iterable[Change] = ()) -> list[FootprintAndCures | None]:
+def known_stages(experiment: Experiment, planned: Iterable[Change]) -> list[FootprintAndCures | None]:
     """Return the cached results for an experiment and those that result from its planned changes, for another
     process."""
     return [ASKED.get(each) for each in _stages(experiment, planned)]

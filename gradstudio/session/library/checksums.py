@@ -56,7 +56,7 @@ def check_run(
     chunks: Iterable[Sequence[Any]],
     entries: Mapping[str, Iterable[str]],
     sums: Iterable[Sequence[Any]],
-    of_ranks: Iterable[Sequence[Any]] = (),
+    of_ranks: Iterable[Sequence[Any]],
 ) -> None:
     """Raise ChecksumError if a run differs from what was written, or a part of it has no checksum although others have.
     `chunks` are its chunks of rows, `entries` the texts of each kind, `sums` its rows in the table `checksums`,

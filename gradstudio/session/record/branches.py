@@ -98,14 +98,14 @@ def last_healthy_step(run: Run) -> int | None:
     return first + int(usual[-1])
 
 
-def manual_changes(run: Run, first: int, last: int | None = None) -> dict[str, tuple[Value, Value]]:
-    """Return the knobs that the user changed at these steps, each with its values before and after: planned changes are
+def manual_changes(run: Run, step: int) -> dict[str, tuple[Value, Value]]:
+    """Return the knobs that the user changed at a step, each with its values before and after: planned changes are
     repeated automatically."""
-    last, planned = first if last is None else last, {*run.planned, *run.asked}
+    planned = {*run.planned, *run.asked}
     changed: dict[str, tuple[Value, Value]] = {}
     for event in run.changes:
         value, before = event.value, event.before
-        if first <= event.step <= last and value is not None and before is not None:
+        if event.step == step and value is not None and before is not None:
             if event.knob not in changed and Change(event.step, event.knob, value) in planned:
                 continue
             changed[event.knob] = (changed.get(event.knob, (before,))[0], value)

@@ -19,7 +19,7 @@ from gradstudio.core.events import Change, Event
 from gradstudio.core.experiment import Experiment, differing
 from gradstudio.core.gauge_samples import Sample
 from gradstudio.core.history import History
-from gradstudio.core.knobs import Value, value_text
+from gradstudio.core.knobs import Value, value_text, values_text
 from gradstudio.core.presets import Preset
 from gradstudio.core.provenance import Provenance
 from gradstudio.core.rule_thresholds import all_rules, rules_of_a_script
@@ -146,7 +146,7 @@ class Run:
         net = differing(self.at_fork or self.in_force, self.in_force)
         told = {change.knob: change.value for change in self.asked if change in self.timeline}
         told |= {knob: value for knob, value in net.items() if (knob, value) not in planned}
-        return ", ".join(f"{knob} = {value_text(value)}" for knob, value in told.items()) or "no change"
+        return values_text(told) or "no change"
 
     @property
     def default_name(self) -> str:

@@ -148,9 +148,7 @@ class RunSender:
             ranks = None
 
 
-def rows_said(
-    history: History, start: int, stop: int, to: int, ranks: np.ndarray | None = None, name: str = "run"
-) -> Said:
+def rows_said(history: History, start: int, stop: int, to: int, ranks: np.ndarray | None, name: str = "run") -> Said:
     """Return the frame with rows start to stop, including the ranks' measurements if there are any."""
     columns = np.ascontiguousarray(history.table(start, stop))
     layers = np.stack([history.layer_metric(metric, start, stop) for metric in LAYER_METRICS])
