@@ -76,12 +76,23 @@ def list_runs(
 
 
 @app.command("show", help="Print what came of a run, its knobs, findings, note and tags.")
-def show(run: RunName, library: LibraryFile = None, as_json: Json = False) -> None:
+def show(
+    run: RunName,
+    measure: Annotated[
+        list[str] | None,
+        typer.Option("--measure", metavar="MEASURE", help="Print this of it instead, as grad_norm.median. Repeatable."),
+    ] = None,
+    library: LibraryFile = None,
+    as_json: Json = False,
+) -> None:
     from gradstudio.session.files import summary
 
     with open_library(library) as store:
         record = store.load(store.find(run))
         entry = next(entry for entry in store.entries() if entry.id == record.id)
+    if measure:
+        _say_measures(record, measure, as_json)
+        return
     if as_json:
         say_json(summary.summarize(record))
         return
@@ -89,6 +100,21 @@ def show(run: RunName, library: LibraryFile = None, as_json: Json = False) -> No
 
     say(in_words(record) + "\n")
     table(("", ""), _about(record, entry))
+
+
+def _say_measures(record: Run, texts: list[str], as_json: bool) -> None:
+    from gradstudio.core.measure import measure
+    from gradstudio.core.text import number
+    from gradstudio.session.course import questions
+
+    values = {text: questions.value(measure(text), record) for text in texts}
+    if as_json:
+        say_json(values)
+    else:
+        table(
+            ("", ""),
+            [(text, "unknown" if value is None else number(value, digits=5)) for text, value in values.items()],
+        )
 
 
 app.command(

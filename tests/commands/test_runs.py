@@ -257,6 +257,17 @@ def test_a_run_is_repeated_to_the_bit_by_its_name_and_by_its_program(
     assert [entry["first_different_step"] for entry in told["runs"]] == [None, None, None] and told["knobs"] == []
 
 
+def test_what_an_exercise_asks_can_be_read_on_the_command_line(gradstudio: Callable, small: Path) -> None:
+    gradstudio("run", small, "-q")
+    asked = ("--measure", "grad_norm.median", "--measure", "steps", "--measure", "nonfinite_step")
+    told = gradstudio("runs", "show", "last", *asked).out.splitlines()
+    values = json.loads(gradstudio("runs", "show", "last", *asked, "--json").out)
+    assert [line.split()[0] for line in told] == list(values) and told[2].split()[1] == "unknown"
+    assert values["nonfinite_step"] is None and values["steps"] == float(told[1].split()[1])
+    assert values["grad_norm.median"] == pytest.approx(float(told[0].split()[1]), rel=1e-4)
+    assert gradstudio("runs", "show", "last", "--measure", "grad_norm").code == 2
+
+
 def test_a_format_that_is_far_slower_here_is_told_before_the_run(gradstudio: Callable) -> None:
     quick = ("--set", "model.kind=cnn", "--set", "model.width=1", "--set", "model.depth=1", "--steps", "1")
     told = [

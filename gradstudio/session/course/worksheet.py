@@ -69,7 +69,8 @@ def blank(exercise: Exercise, name: str, file: str = "", source: str = "") -> st
     lines = [
         f"# {exercise.title}. {exercise.text}".strip(), "schema = 1", f"exercise = {_quote(exercise.id)}",
         f"name = {_quote(clean(name))}", f"seed = {seed}  # your own: each run has it", "",
-        f"# All runs at once: {shlex.join(given)}{at}", "",
+        f"# All runs at once: {shlex.join(given)}{at}",
+        "# A figure of a run: gradstudio runs show RUN --measure grad_norm.median", "",
         "[answers]",
     ]  # fmt: skip
     for place, question in enumerate(exercise.question, 1):
