@@ -143,9 +143,9 @@ def _hint_at_format(experiment: Experiment, outputs: OutputOptions) -> None:
     from gradstudio.session.words.knob_hints import slow_format
 
     if slow_format(experiment, "cpu") and not outputs.quiet:
-        from gradstudio.engine import devices
+        from gradstudio.session.machine.device_search import device_of
 
-        if why := slow_format(experiment, devices.resolve(experiment.run.device)):
+        if why := slow_format(experiment, device_of(experiment)):
             complain(why)
 
 

@@ -8,7 +8,15 @@ from contextlib import suppress
 from typing import Any
 
 from gradstudio.core import jit, presets
+from gradstudio.core.experiment import Experiment
 from gradstudio.core.rank_placement import place
+
+
+def device_of(experiment: Experiment) -> str:
+    """Return the device on which an experiment trains here."""
+    from gradstudio.engine import devices
+
+    return devices.resolve(experiment.run.device)
 
 
 class Machine:
