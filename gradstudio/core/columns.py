@@ -42,12 +42,12 @@ LAYER_METRICS: dict[str, str] = {
     "zero_share": "share of gradient entries that are exactly 0",
     "nonfinite_share": "share of gradient entries that are NaN or Inf",
     "grad_mean": "mean of the entries of the true gradient",
-    "cut_share": "share of gradient entries that clipping by value cut; UNKNOWN without it",
+    "cut_share": "share of gradient entries that clipping by value cut; UNKNOWN without it, and in a watch",
 }
 
 DERIVED_METRICS: dict[str, str] = {  # of each layer, from the stored ones
     "grad_ratio": "L2 norm of the layer's true gradient / L2 norm of its weights",
-    "grad_std": "standard deviation of the entries of the true gradient; 0 below a thousandth of their mean",
+    "grad_std": "standard deviation of its entries; 0 if it is below a thousandth of their mean",
 }
 
 EXPORTED_METRICS = LAYER_METRICS | {"grad_std": DERIVED_METRICS["grad_std"]}  # in files of a run

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from PySide6.QtCore import QPointF, Qt, Signal
 from PySide6.QtGui import QPainterPath, QPen, QStandardItemModel
-from PySide6.QtWidgets import QGraphicsPathItem, QWidget
+from PySide6.QtWidgets import QGraphicsPathItem, QListView, QWidget
 
 from gradstudio.core.columns import DERIVED_METRICS, LAYER_METRICS
 from gradstudio.core.files import Content
@@ -88,9 +88,11 @@ class LayersPlot(HeatmapPlot):
 
     def offer_time_map(self, possible: bool) -> None:
         """Let the time steps be chosen, or not."""
-        model = self.choice.model()
-        assert isinstance(model, QStandardItemModel)
-        model.item(list(self.names).index(time_map.KEY)).setEnabled(possible)
+        model, view, row = self.choice.model(), self.choice.view(), list(self.names).index(time_map.KEY)
+        assert isinstance(model, QStandardItemModel) and isinstance(view, QListView)
+        if view.isRowHidden(row) == possible:
+            view.setRowHidden(row, not possible)
+            model.item(row).setEnabled(possible)  # as keys would choose a hidden one
 
     def show_time_map(self, found: TimeMap | None, note: str = time_map.WAITS) -> None:
         """Show another map of the visible run; None with the reason why there is none."""
