@@ -381,6 +381,26 @@ def test_one_easy_batch_at_the_start_is_not_what_the_loss_is_compared_with() -> 
     assert {finding.severity for finding in diagnose(rows).values()} <= {"info"}
 
 
+@pytest.mark.parametrize(
+    ("others", "explained"),
+    [
+        ([("exploding_gradient", 381), ("nonfinite_loss", 383)], ("nonfinite_loss",)),
+        ([("clipping_always", 0), ("update_ratio_low", 0)], ("update_ratio_low",)),
+        ([("loss_not_decreasing", 200)], ("loss_not_decreasing",)),
+    ],
+)
+def test_a_short_memory_is_no_cause_of_an_explosion_and_of_no_limit(
+    others: list[tuple[str, int]], explained: tuple[str, ...]
+) -> None:
+    found = [
+        Finding(rule, "critical", rule, first, 400, (), "", "", ())
+        for rule, first in [("vanishing_in_time", 120), *others]
+    ]
+    causes = cause_ranking.causes_only(found)
+    wanted = ["vanishing_in_time"] if len(others) == 1 else [others[0][0], "vanishing_in_time"]
+    assert [cause.rule for cause in causes] == wanted and causes[0].explains == explained
+
+
 def test_weight_decay_that_takes_away_what_the_first_update_made_is_no_cause_of_it() -> None:
     made = {
         rule: Finding(rule, "critical", title, first, 400, (), "", "", ())

@@ -51,7 +51,7 @@ FIRST_UPDATE = "First update larger than the weights"  # title of update_ratio_h
 OF_A_SPIKE = "Updates too large, of gradients that spiked"  # the same if the gradient caused it
 APART = "Right in training, useless on the test set"  # title of nothing_learned in that case
 # Effects of large updates and gradients on units.
-_UNITS = ("saturated_activation", "dead_units", "attention_collapse", "vanishing_in_time")
+_UNITS = ("saturated_activation", "dead_units", "attention_collapse")
 _OF_THE_LOOP = ("accumulation_mismatch", "clip_on_scaled_gradients", "clip_without_effect", "loop_order")
 # Ranks do redundant work, have a slightly wrong gradient, or one of them leaves: nothing else causes this, and it
 # causes no other finding.
@@ -69,6 +69,11 @@ _LEARNS_LITTLE = (
     "loss_at_rest", "loss_not_decreasing", "unused_layers",
 )  # fmt: skip
 _TOO_LARGE = ("exploding_gradient", "update_ratio_high", "loss_oscillating", "loss_spike")
+# A short memory makes no gradient long, and shortens no step.
+_NOT_OF_A_SHORT_MEMORY = (
+    *_TOO_LARGE, "clipping_always", "clip_overflow", "nonfinite_loss", "nonfinite_gradient", "nonfinite_weights",
+    "updates_after_spike",
+)  # fmt: skip
 # Notes that become the cause once their effect has occurred.
 _CAUSES_WHERE_GRAVE = {
     **dict.fromkeys(("undivided_sum", "large_inputs"), _TOO_LARGE),
@@ -124,6 +129,8 @@ def rank_causes(findings: Iterable[Finding], provenance: Provenance | None = Non
             and not (finding.rule in _NOT_FINITE and other.rule == "poor_initialization")
             and not _was_over(other, finding)
             and not (finding.rule == "exploding_gradient" and _was_before(other.rule, finding.rule, first))
+            and not (finding.rule == "vanishing_in_time" and other.rule in _NOT_OF_A_SHORT_MEMORY)
+            and (finding.rule, other.rule) != ("clipping_always", "vanishing_in_time")
             and not (_in_evaluation(other) and not _in_evaluation(finding))
             and not (with_data and finding.rule not in _NOT_FINITE and other.rule in _NOT_FINITE)
         )
@@ -198,6 +205,8 @@ def _places(findings: dict[str, Finding], provenance: Provenance | None) -> dict
     first = _first_steps([finding for finding in findings.values() if finding.severity != "info"])
     order: list[str] = list(ORDER)
     _place_the_size_of_a_step(order, first, findings)
+    if _stopped_before_it_remembered(first):
+        _move(order, ["vanishing_in_time"], before="entropy_collapse")  # right behind an explosion
     if _died_of_depth(first, findings):
         _move(order, ["dead_units"], before="signal_lost")  # right behind the vanishing gradient
     if _is_critical(findings.get("nonfinite_loss")):  # the same, before it lasted
@@ -235,6 +244,13 @@ def _died_of_depth(first: dict[str, int], findings: dict[str, Finding]) -> bool:
     return vanished < died
 
 
+def _stopped_before_it_remembered(first: dict[str, int]) -> bool:
+    """Return whether too long or too short a step stopped a run, so that a memory that is short so far explains little:
+    that of most recurrent networks is, before they have learned."""
+    too_long = "exploding_gradient" in first or "update_ratio_high" in first
+    return too_long or {"clipping_always", "update_ratio_low"} <= first.keys()
+
+
 def _place_the_size_of_a_step(order: list[str], first: dict[str, int], findings: dict[str, Finding]) -> None:
     """Move large updates and an explosion before the units that they killed, and updates before a gradient that
     vanished long after them. Weights that the first update made large are what weight decay removes later."""
@@ -263,7 +279,7 @@ def _effects_begun_before(event: str, order: list[str], first: dict[str, int]) -
         for rule in effects
         if _was_before(rule, event, first)
         and rule not in _OF_THE_RUN
-        and not (event == "exploding_gradient" and rule in _OF_THE_LOSS)
+        and not (event == "exploding_gradient" and rule in (*_OF_THE_LOSS, "vanishing_in_time"))
     ]
 
 
