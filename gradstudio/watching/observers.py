@@ -269,6 +269,8 @@ class Observers:
     def on_clip(self, kind: str, limit: float, gradients: Sequence[Tensor], parameters: Sequence[Tensor]) -> None:
         clipped, is_observed = set(map(id, gradients or parameters)), False  # one clip may be for several optimizers
         for observer in self._of_this_thread():
+            if not clipped:
+                observer.on_empty_clip()
             if observer.has_any(clipped) if gradients else observer.trains_any(clipped):
                 observer.on_clip(kind, limit)
                 is_observed = True

@@ -10,6 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 from torch.optim import Optimizer
@@ -217,6 +218,11 @@ class Watcher:
             return None
         optimized = [each for each in self.observers.all if each.optimizer is not None]
         return {id(tensor) for each in optimized for tensor in each.all_parameters()}
+
+    def other_optimizers(self, observer: Observer) -> list[tuple[Any, int]]:
+        """Return the optimizers of all other observers of this thread, each with its number of steps."""
+        others = [each for each in self.observers.all if each is not observer and each.thread == observer.thread]
+        return [(each.optimizer, each.next_step) for each in others if each.optimizer is not None]
 
     # ---- rows and lines
 

@@ -178,8 +178,17 @@ FAULTS: dict[tuple[str, str], Step] = {
 ELSEWHERE = {
     **dict.fromkeys(
         ("activation_twice", "probabilities_for_logs", "shapes_broadcast", "targets_beyond", "saturating_loss",
-         "large_targets", "labels_alike", "label_is_blank"), "test_a_loss_that_gets_the_wrong_thing_is_named",
+         "large_targets", "labels_alike", "label_is_blank", "out_of_reach", "norm_of_one", "labels_not_signed"), "test_a_loss_that_gets_the_wrong_thing_is_named",
     ),
+    "loss_without_floor": "test_a_loss_that_falls_below_0_without_an_end_is_named",
+    "not_frozen": "test_attributes_that_freeze_nothing_are_named",
+    "clips_nothing": "test_a_clip_of_nothing_is_named",
+    "norm_momentum": "test_the_momentum_of_another_library_is_named",
+    "constant_term": "test_a_term_without_a_gradient_is_named",
+    "divisor_passes_0": "test_a_weight_that_is_divided_by_and_passes_0_is_named",
+    "held_twice": "test_parameters_of_two_optimizers_are_named",
+    "large_scores": "test_a_first_loss_far_above_that_of_a_guess_is_noted",
+    "loss_at_rest": "test_a_term_that_rests_beside_a_sum_is_named",
     "outputs_alike": "test_outputs_that_collapse_under_a_loss_of_two_outputs_are_named",
     "rounded_updates": "test_updates_that_bfloat16_rounds_away_are_named",
     "frozen_parameters": "test_what_stays_frozen_to_the_end_is_noted",

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.distributions import Categorical
 from torch.nn import functional
 from torch.optim import SGD, Adam
 
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.diagnosis.script_faults import HEARD
+from gradstudio.core.history import LOOK_EVERY
 from gradstudio.session.record.ranked_findings import in_order
 from gradstudio.watching import training_watch
 from gradstudio.watching.watcher import outcome_of
@@ -96,6 +98,21 @@ def frames(z: Tensor, *, blank: int) -> Tensor:
     (lambda z: frames(z, blank=1), lambda z: frames(z, blank=2), "label_is_blank", "2 of 5 labels that `ctc_loss` is given are 1"),
     (lambda z: functional.mse_loss(z, torch.full((16, 1), 1e5)), lambda z: functional.mse_loss(z, torch.ones(16, 1)),
      "large_targets", "root mean square of 1e5"),
+    (lambda z: (z.squeeze(-1) * torch.ones(16, 1)).mean(), lambda z: (z.squeeze(-1) * torch.ones(16)).mean(),
+     "shapes_broadcast", "multiplies an output of shape (16,)"),
+    (lambda z: Categorical(logits=three(z).softmax(-1)).log_prob(torch.zeros(16)).mean(),
+     lambda z: Categorical(logits=three(z)).log_prob(torch.zeros(16)).mean(), "activation_twice", "Categorical"),
+    (lambda z: functional.mse_loss(z.sigmoid(), torch.linspace(1, 5, 16)[:, None]),
+     lambda z: functional.mse_loss(1 + 4 * z.sigmoid(), torch.linspace(1, 5, 16)[:, None]), "out_of_reach", "1 to 5: 94 %"),
+    (lambda z: functional.smooth_l1_loss(z.relu(), torch.linspace(-1, 1, 16)[:, None]),
+     lambda z: functional.smooth_l1_loss(z.tanh(), torch.linspace(-1, 1, 16)[:, None]), "out_of_reach", "a relu, above 0"),
+    (lambda z: functional.soft_margin_loss(z, SOME[:, 1:2]), lambda z: functional.soft_margin_loss(z, SOME[:, 2:]),
+     "labels_not_signed", "16 of 16"),
+    (lambda z: functional.cosine_embedding_loss(three(z), 1 - three(z), torch.arange(16) % 2),
+     lambda z: functional.cosine_embedding_loss(three(z), 1 - three(z), torch.arange(16) % 2 * 2 - 1),
+     "labels_not_signed", "8 of 16"),
+    (lambda z: (functional.layer_norm(z, (1,)) - 1).square().mean(),
+     lambda z: (functional.layer_norm(three(z), (3,)) - 1).square().mean(), "norm_of_one", "layer_norm"),
 ])  # fmt: skip
 @pytest.mark.filterwarnings("ignore:Using a target size")
 def test_a_loss_that_gets_the_wrong_thing_is_named(
@@ -113,6 +130,9 @@ def test_a_loss_that_gets_the_wrong_thing_is_named(
     lambda z: functional.kl_div(z.expand(-1, 3).log_softmax(-1), torch.full((16, 3), 0.3), reduction="sum"),
     lambda z: functional.binary_cross_entropy(z.sigmoid(), torch.ones(16, 1)),
     lambda z: functional.mse_loss(z.sigmoid(), torch.ones(16, 1)),
+    lambda z: functional.mse_loss(z.tanh(), torch.linspace(-1.001, 1.001, 16)[:, None]),
+    lambda z: (z.squeeze(-1).unsqueeze(1) * torch.ones(16)).mean(),
+    lambda z: functional.gelu(z.squeeze(-1) * torch.ones(16, 1)).mean(),  # no factor of the loss
     lambda z: functional.cross_entropy(torch.cat([z, z @ z.T], 1), torch.zeros(16, dtype=torch.long)),  # the match first
 ])  # fmt: skip
 def test_a_loss_that_is_right_is_left_alone(watch: Watch, loss: Callable[[Tensor], Tensor]) -> None:
@@ -232,6 +252,229 @@ def test_updates_that_bfloat16_rounds_away_are_named(watch: Watch, dtype: torch.
         optimizer.step()
     found = told(one)
     assert set(found) == ({"rounded_updates"} if dtype is torch.bfloat16 else set())
+
+
+@pytest.mark.parametrize("spoiled", [True, False])
+def test_a_loss_that_falls_below_0_without_an_end_is_named(watch: Watch, spoiled: bool) -> None:
+    model = small_net()
+    optimizer = Adam(model.parameters(), lr=0.02)
+    one = watch(model, optimizer)
+    for _ in range(8 * LOOK_EVERY):
+        optimizer.zero_grad()
+        z = model(x())
+        divergence = (1 + z - z.exp()).mean()
+        (divergence if spoiled else -divergence).backward()
+        optimizer.step()
+    found = told(one)
+    assert ("loss_without_floor" in found) is spoiled
+    if spoiled:
+        assert "`exp` is subtracted" in found["loss_without_floor"].evidence
+
+
+@pytest.mark.parametrize("gain", [-3.0, 1.0])
+def test_a_loss_below_0_that_has_a_least_value_is_no_fault(watch: Watch, gain: float) -> None:
+    """The logarithm of a density may fall below 0, and a square that a bounded output is far from may be subtracted."""
+    model = small_net()
+    optimizer = Adam(model.parameters(), lr=0.02)
+    one = watch(model, optimizer)
+    for _ in range(8 * LOOK_EVERY):
+        optimizer.zero_grad()
+        z = model(x()).tanh()
+        (gain * z - (z - gain).square()).mean().backward()
+        optimizer.step()
+    assert "loss_without_floor" not in told(one)
+
+
+@pytest.mark.parametrize(("middle", "operation"), [
+    (torch.round, "round"), (torch.sign, "sign"), (lambda z: z + (z.round() - z).detach(), ""),
+])  # fmt: skip
+def test_the_operation_is_named_in_which_some_gradients_end(
+    watch: Watch, middle: Callable[[Tensor], Tensor], operation: str
+) -> None:
+    model = small_net()
+    optimizer = Adam(model.parameters(), lr=0.01)
+    one = watch(model, optimizer)
+    for _ in range(7 * LOOK_EVERY):
+        optimizer.zero_grad()
+        inputs = x()
+        functional.mse_loss(model[2](middle(3 * model[1](model[0](inputs)))), inputs[:, :1]).backward()
+        optimizer.step()
+    one.close()
+    found = {each.rule: each for run in runs_of(one) for each in in_order(run)}
+    assert ("gradient_of_zero" in found) is bool(operation)
+    if operation:
+        finding = found["gradient_of_zero"]
+        assert f"became 0 in {operation}" in finding.evidence and "0.weight" in finding.evidence
+        assert "x + (round(x) - x).detach()" in finding.remedies[0] and finding.last_step == 7 * LOOK_EVERY - 1
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_a_term_without_a_gradient_is_named(watch: Watch, create_graph: bool) -> None:
+    model = nn.Sequential(nn.Linear(1, 8), nn.Tanh(), nn.Linear(8, 1))
+    optimizer = Adam(model.parameters(), lr=0.01)
+    one = watch(model, optimizer)
+    for _ in range(3 * LOOK_EVERY):
+        inputs = torch.randn(16, 1, requires_grad=True)
+        out = model(inputs)
+        (slope,) = torch.autograd.grad(out.sum(), inputs, create_graph=create_graph, retain_graph=True)
+        residual = (slope - 1 + 0 * inputs).square().mean()
+        loss = 0.5 * residual + (out - 1).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    found = told(one)
+    assert ("constant_term" in found) is not create_graph
+    if not create_graph:
+        assert "`residual` is a term of the loss" in found["constant_term"].evidence
+        assert "`create_graph=True`" in found["constant_term"].remedies[0]
+
+
+def test_a_number_that_is_added_to_a_loss_is_no_term(watch: Watch) -> None:
+    model, bias = small_net(), torch.tensor(1.0)
+    optimizer = Adam(model.parameters(), lr=0.01)
+    one = watch(model, optimizer)
+    for step in range(3 * LOOK_EVERY):
+        noise, count = 0.1 * step, torch.tensor(step)
+        loss = model(x()).square().mean() + bias + noise
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        del count
+    assert "constant_term" not in told(one)
+
+
+@pytest.mark.parametrize("mended", [True, False])
+def test_a_weight_that_is_divided_by_and_passes_0_is_named(watch: Watch, mended: bool) -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.scale = nn.Linear(6, 1), nn.Parameter(torch.full((1,), 0.05))
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            return self.inner(inputs) / (functional.softplus(self.scale) if mended else self.scale)
+
+    model = Scaled()
+    optimizer = SGD([{"params": model.inner.parameters(), "lr": 0.0}, {"params": [model.scale], "lr": 1e-4}], lr=0.01)
+    one = watch(model, optimizer)
+    for _ in range(3 * LOOK_EVERY):
+        inputs = x()
+        optimizer.zero_grad()
+        functional.mse_loss(model(inputs), 60 * model.inner(inputs).detach()).backward()
+        optimizer.step()
+    found = told(one)
+    assert ("divisor_passes_0" in found) is not mended
+    if not mended:
+        assert "of scale changed sign" in found["divisor_passes_0"].evidence
+        assert "`F.softplus(scale)`" in found["divisor_passes_0"].remedies[0]
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_parameters_of_two_optimizers_are_named(watch: Watch, apart: bool) -> None:
+    maker, judge = nn.Linear(6, 6), nn.Linear(6, 1)
+    both = nn.ModuleList([maker, judge])
+    first = Adam(maker.parameters() if apart else both.parameters(), lr=0.01)
+    second = Adam(judge.parameters(), lr=0.01)
+    one, other = watch(both, first), watch(judge, second)
+    for _ in range(STEPS):
+        for optimizer, sign in ((second, 1), (first, -1)):
+            optimizer.zero_grad()
+            functional.softplus(sign * judge(maker(x()))).mean().backward()
+            optimizer.step()
+    assert ("held_twice" in {**told(one), **told(other)}) is not apart
+
+
+@pytest.mark.parametrize("spread", [30.0, 0.1])
+def test_a_first_loss_far_above_that_of_a_guess_is_noted(watch: Watch, spread: float) -> None:
+    model = nn.Linear(6, 8)
+    nn.init.normal_(model.weight, std=spread)
+    found = trained(watch, model, lambda: functional.cross_entropy(model(x()), torch.randint(0, 8, (16,))))
+    assert ("large_scores" in found) is (spread > 1)
+    assert spread < 1 or "ln 8 = 2.08" in found["large_scores"].evidence
+
+
+def test_a_loss_that_is_solved_is_not_called_flat(watch: Watch) -> None:
+    model = nn.Linear(6, 2)
+    optimizer = Adam(model.parameters(), lr=0.3)
+    one = watch(model, optimizer)
+    for _ in range(8 * LOOK_EVERY):
+        optimizer.zero_grad()
+        chances = model(torch.ones(16, 6)).softmax(1).clamp(1e-7, 1 - 1e-7)
+        (-chances[:, 0].log()).mean().backward()
+        optimizer.step()
+    one.close()
+    (run,) = runs_of(one)
+    assert not run.history.column("grad_norm", len(run.history) - LOOK_EVERY).any()
+    of_zeros = ("vanishing_gradient", "gradient_of_zero", "loss_not_decreasing")
+    assert not [each for each in in_order(run) if each.rule in of_zeros and each.severity != "info"]
+
+
+@pytest.mark.parametrize("spoiled", [True, False])
+def test_attributes_that_freeze_nothing_are_named(watch: Watch, spoiled: bool) -> None:
+    model: Any = small_net()
+    if spoiled:
+        model[0].weight.require_grad = model[2].requires_grad = False
+    else:
+        model[0].weight.requires_grad = False
+    found = trained(watch, model, lambda: model(x()).square().mean(), 5)
+    assert ("not_frozen" in found) is spoiled
+    if spoiled:
+        assert "`require_grad = False` was set on" in found["not_frozen"].evidence
+
+
+@pytest.mark.filterwarnings("ignore:`parameters` is an empty generator")
+@pytest.mark.parametrize("spoiled", [True, False])
+def test_a_clip_of_nothing_is_named(watch: Watch, spoiled: bool) -> None:
+    model = small_net()
+    parameters: Any = filter(lambda p: p.requires_grad, model.parameters())
+    parameters = parameters if spoiled else list(parameters)
+    optimizer = SGD(parameters, lr=0.01)
+    one = watch(model, optimizer)
+    for _ in range(5):
+        optimizer.zero_grad()
+        model(x()).square().mean().backward()
+        nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+    found = told(one)
+    assert ("clips_nothing" in found) is spoiled
+    if spoiled:
+        assert "`parameters` has nothing left" in found["clips_nothing"].evidence
+
+
+@pytest.mark.parametrize(("momentum", "is_fault"), [(0.99, True), (0.1, False), (1.0, False), (None, False)])
+def test_the_momentum_of_another_library_is_named(watch: Watch, momentum: Any, is_fault: bool) -> None:
+    model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8, momentum=momentum), nn.Linear(8, 1))
+    found = trained(watch, model, lambda: model(x()).square().mean(), 5)
+    assert ("norm_momentum" in found) is is_fault
+    assert not is_fault or "`momentum=0.01`" in found["norm_momentum"].remedies[0]
+
+
+def test_an_output_cut_off_from_its_own_loss_is_named(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+    model, judge = small_net(), nn.Linear(1, 1)
+    own, of_judge = Adam(model.parameters(), lr=0.01), Adam(judge.parameters(), lr=0.01)
+    watch(model, own), watch(judge, of_judge)
+    for _ in range(STEPS):
+        for optimizer in (of_judge, own):
+            optimizer.zero_grad()
+            judge(model(x()).detach()).square().mean().backward()
+            optimizer.step()
+    assert "`x` in place of `x.detach()`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("summed", [True, False])
+def test_a_term_that_rests_beside_a_sum_is_named(watch: Watch, summed: bool) -> None:
+    model = nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 6))
+
+    def step_of(_: Any, net: Any, step: int) -> Tensor:
+        inputs = torch.randn(256, 6) + 1
+        code = net[0](inputs)
+        size = code.square()
+        return functional.mse_loss(net[1](code), inputs) + (100 * size.sum() if summed else 1e-3 * size.mean())
+
+    found = judged(watch, step_of, model=model, lr=0.02, steps=400)
+    assert ("loss_at_rest" in found) is summed
+    if summed:
+        assert "another term of the loss is a sum over 1,024 numbers" in found["loss_at_rest"].evidence
+        assert "`reduction='sum'`" in found["loss_at_rest"].remedies[0]
 
 
 def test_a_few_steps_without_gradients_are_no_fault(watch: Watch) -> None:
@@ -600,6 +843,7 @@ SCHEDULES = torch.optim.lr_scheduler
     (lambda optimizer: SCHEDULES.LinearLR(optimizer, 0.01, total_iters=100), 1, ""),
     (lambda optimizer: SCHEDULES.LinearLR(optimizer, 0.01, total_iters=5), 60, ""),
     (lambda optimizer: SCHEDULES.LambdaLR(optimizer, lambda step: min(1.0, step / 2000)), 40, "its warmup has come to"),
+    (lambda optimizer: SCHEDULES.LambdaLR(optimizer, lambda step: step // 300), 1, "the rate was 0 of"),
     (lambda optimizer: SCHEDULES.OneCycleLR(optimizer, 0.01, total_steps=240), 1, ""),
 ])  # fmt: skip
 def test_a_schedule_on_another_beat_is_named(watch: Watch, schedule: Any, each: int, said: str) -> None:

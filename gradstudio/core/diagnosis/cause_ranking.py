@@ -19,8 +19,10 @@ from gradstudio.core.provenance import Provenance
 # initialized, what happened to the units, how large a step is, and only then how the loss behaves. A non-finite loss or
 # gradient is the end of most of these; if it is born in the loss itself, none of the others has fired.
 ORDER = (
-    "activation_twice", "probabilities_for_logs", "shapes_broadcast", "targets_beyond",
-    "label_is_blank", "labels_alike", "evaluation_mode", "outputs_alike",
+    "activation_twice", "probabilities_for_logs", "shapes_broadcast", "targets_beyond", "out_of_reach",
+    "label_is_blank", "labels_alike", "norm_of_one", "labels_not_signed", "constant_term",
+    "loss_without_floor", "clips_nothing", "not_frozen", "held_twice", "large_scores", "divisor_passes_0",
+    "norm_momentum", "evaluation_mode", "outputs_alike",
     "singular_matrix", "harmless_loss", "nothing_moves", "schedule_off_beat", "statistics_of_validation",
     "large_inputs", "large_targets", "saturating_loss", "rounded_updates",
     "without_optimizer", "frozen_parameters", "undivided_sum",
@@ -60,8 +62,9 @@ _ALONE = ("ranks_alike", "reduced_too_often", "uneven_shares", "rank_ran_out", "
 )  # fmt: skip
 # Facts about the loss and the loop that a watch observes: they explain slow learning, but no NaN.
 _OF_THE_SCRIPT = (
-    "activation_twice", "probabilities_for_logs", "shapes_broadcast", "targets_beyond",
-    "label_is_blank", "labels_alike", "evaluation_mode",
+    "activation_twice", "probabilities_for_logs", "shapes_broadcast", "targets_beyond", "out_of_reach",
+    "label_is_blank", "labels_alike", "norm_of_one", "labels_not_signed", "constant_term",
+    "evaluation_mode", "not_frozen", "norm_momentum",
     "nothing_moves", "schedule_off_beat", "large_inputs", "rounded_updates",
 )  # fmt: skip
 _LEARNS_LITTLE = (
@@ -77,13 +80,19 @@ _NOT_OF_A_SHORT_MEMORY = (
 # Notes that become the cause once their effect has occurred.
 _CAUSES_WHERE_GRAVE = {
     **dict.fromkeys(("undivided_sum", "large_inputs"), _TOO_LARGE),
-    "large_targets": (*_TOO_LARGE, "loss_not_decreasing"),
+    "divisor_passes_0": (*_TOO_LARGE, "nonfinite_loss", "nonfinite_gradient"),
+    **dict.fromkeys(("large_targets", "large_scores"), (*_TOO_LARGE, "loss_not_decreasing")),
     "saturating_loss": ("vanishing_gradient", "update_ratio_low"),
 }
 _EXPLAINED_BY_THE_SCRIPT = {
     **dict.fromkeys(_OF_THE_SCRIPT, _LEARNS_LITTLE),
     **dict.fromkeys(
-        ("targets_beyond", "large_inputs", "large_targets", "undivided_sum"), (*_LEARNS_LITTLE, *_TOO_LARGE)
+        ("targets_beyond", "large_inputs", "large_targets", "undivided_sum", "large_scores"),
+        (*_LEARNS_LITTLE, *_TOO_LARGE),
+    ),
+    **dict.fromkeys(
+        ("divisor_passes_0", "loss_without_floor"),
+        (*_TOO_LARGE, "nonfinite_loss", "nonfinite_gradient", "nonfinite_weights"),
     ),
 }
 # How the model is written, rather than what happened to it.

@@ -30,6 +30,7 @@ RISEN = 0.15  # rise of the accuracy (0 to 1) that counts as learning, whatever 
 MOVED = 0.03  # smallest change of the accuracy that counts
 THROWN = 2.0  # times the first loss: if all later losses are above it, a large first update threw the loss up
 FAR = 10.0  # times the first loss: if a run of few steps stays above it, the loss has not come back
+SOLVED = 1e-6  # loss that is the rounding of numbers near 1, a few times 2**-23: at a gradient of 0 nothing is left
 SOME = 0.01  # update / weights: it may have thrown the loss up
 LARGE = 1.0  # update / weights: the initial weights are gone
 SEEN = 3  # losses after the first that are needed to decide this

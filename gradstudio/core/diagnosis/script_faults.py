@@ -30,14 +30,78 @@ _FAULTS: dict[str, _Fault] = {
     ),
     "shapes_broadcast": _Fault(
         "warning", "Outputs and targets of two shapes",
-        "Each output is compared with every target of the batch, so the model learns to give the mean of the targets.",
-        ("`{}`, so that both have one shape before they are compared",),
+        "Each output meets every target or factor of the batch, so the model learns from their means alone.",
+        ("`{}`, so that both have one shape before they meet",),
     ),
     "targets_beyond": _Fault(
         "warning", "Targets beyond 0 to 1",
         "This loss takes the probability of class 1 as its target. For any other number it has no least value: it "
         "falls below 0 without an end, and the scores grow with it.",
         ("{}",),
+    ),
+    "out_of_reach": _Fault(
+        "warning", "Targets that the output cannot reach",
+        "The loss drives the output to the end of its range, where its slope is 0, and cannot fall to 0.",
+        ("{}",),
+    ),
+    "norm_of_one": _Fault(
+        "warning", "A norm over one number",
+        "A number less its own mean is 0, so the norm gives its bias whatever comes in, and nothing before it is "
+        "trained.",
+        ("a norm over several numbers, such as one before the last layer, or none at that place",),
+    ),
+    "labels_not_signed": _Fault(
+        "warning", "Labels of 0 where the loss takes -1",
+        "The loss knows 1 and -1. A label of 0 has no gradient, so only one of the two kinds is learned from.",
+        ("`2 * label - 1` in place of a label of 0 or 1",),
+    ),
+    "constant_term": _Fault(
+        "warning", "A term of the loss without a gradient",
+        "It is a constant for the training: only the other terms fall by what is learned.",
+        ("{}",),
+    ),
+    "divisor_passes_0": _Fault(
+        "info", "A weight that is divided by passes 0",
+        "Near 0 the quotient and its gradient are without bounds, and behind it the sign is another: no small step "
+        "leads across.",
+        ("`F.softplus({})` in place of `{}` as the divisor, or its `exp`, so that it stays above 0",),
+    ),
+    "large_scores": _Fault(
+        "info", "The first loss is far above that of a guess",
+        "The first scores are as far apart as if the model were sure, and are wrong. The first steps only make them "
+        "smaller.",
+        ("`nn.init.normal_(layer.weight, std=0.02)` for the layer that gives the scores, or the embedding that shares "
+         "its weights",),
+    ),
+    "held_twice": _Fault(
+        "info", "Parameters that two optimizers train",
+        "Each steps on what the other has learned, and by the gradient of its own loss. In a game the one player then "
+        "trains the other for its own ends. If both are meant to train them, nothing is wrong.",
+        ("{}",),
+    ),
+    "loss_without_floor": _Fault(
+        "critical", "A loss without a least value",
+        "No output is the best one: the larger that term, the lower the loss, so it falls faster and faster until "
+        "numbers overflow. Such a term has the wrong sign, or lacks a bound.",
+        ("the other sign on the term with `{}` in the loss",),
+    ),
+    "not_frozen": _Fault(
+        "warning", "Parameters that were meant to be frozen",
+        "Python takes any name for an attribute, and autograd reads `requires_grad` of a parameter alone: these are "
+        "trained.",
+        ("{}",),
+    ),
+    "clips_nothing": _Fault(
+        "warning", "Clipping gets no parameters",
+        "`filter(...)`, `model.parameters()` and other generators can be used once: who has gone through one, such as "
+        "an optimizer, leaves nothing for the next.",
+        ("`list(...)` around them where they are first assigned, or `{}` in the call that clips",),
+    ),
+    "norm_momentum": _Fault(
+        "warning", "Batch norms that keep the latest batch alone",
+        "In torch the momentum is the share of the new batch, elsewhere that of the old ones. In evaluation these "
+        "norms take the statistics of one batch or two.",
+        ("`momentum={}` in these norms",),
     ),
     "label_is_blank": _Fault(
         "warning", "Labels that are the blank of CTC",
@@ -110,6 +174,7 @@ _FAULTS: dict[str, _Fault] = {
     "loss_at_rest": _Fault(
         "warning", "The loss rests where a guess leaves it",
         "So far the predictions hold nothing of the inputs, or next to nothing.",
+        ("{}",),
     ),
     "large_inputs": _Fault(
         "info", "Inputs that nobody has scaled",

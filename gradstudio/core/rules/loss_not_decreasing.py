@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from gradstudio.core.diagnosis.median import median
-from gradstudio.core.diagnosis.progress import MOVED, Progress
+from gradstudio.core.diagnosis.progress import MOVED, SOLVED, Progress
 from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.diagnosis.suggested_rate import fitting_rate, is_another
 from gradstudio.core.history import LOOK_EVERY, History
@@ -27,6 +27,9 @@ class LossNotDecreasing(Looking):
     def look(self, history: History, state: Progress) -> None:
         self._highest = float(max(self._highest, history.column("lr", self._seen).max()))
         self._seen = len(history)
+        if abs(state.recent) <= SOLVED and not history.column("grad_norm", len(history) - LOOK_EVERY).any():
+            self.soften(badly=False)
+            return
         if state.by_accuracy:  # it need not fall: see core/task_measures.py
             return
         if len(history) < self.after or not (state.stuck or state.has_lost):

@@ -8,7 +8,7 @@ import numpy as np
 
 from gradstudio.core.diagnosis import weight_decay
 from gradstudio.core.diagnosis.median import median
-from gradstudio.core.diagnosis.progress import Progress
+from gradstudio.core.diagnosis.progress import SOLVED, Progress
 from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.diagnosis.streak import NO_STREAK
 from gradstudio.core.diagnosis.unreached_layers import unused_layers
@@ -82,7 +82,8 @@ class VanishingGradient(Looking):
 
     def _tell_of_all(self, history: History, state: Progress) -> None:
         moved = bool(history.column("grad_norm").any())
-        rests = moved and state.has_learned and not state.has_lost  # at a bound, maybe
+        losses = np.abs(history.column("loss", len(history) - LOOK_EVERY))
+        rests = moved and ((state.has_learned and not state.has_lost) or losses.max() <= SOLVED)  # at a bound, maybe
         self.tell(
             history, "info" if rests else "warning" if state.by_accuracy else "critical", "All gradients are exactly 0",
             f"The gradient of every parameter was exactly 0 at each of the {LOOK_EVERY} steps {up_to(history)}; the "

@@ -95,7 +95,7 @@ def hook_clipping(
         if is_compiling():
             return by_norm(parameters, max_norm, *others, **named)
         parameters = list(parameters) if isinstance(parameters, Iterator) else parameters
-        if isinstance(parameters, list) and parameters and all(tensor.grad is None for tensor in parameters):
+        if isinstance(parameters, list) and all(tensor.grad is None for tensor in parameters):
             hear("norm", float(max_norm), (), parameters)  # it does not get as far as the helper
         given = by_norm(parameters, max_norm, *others, **named)
         afterwards()

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from gradstudio.core.columns import COLUMNS
 from gradstudio.core.diagnosis.diagnosis import Diagnosis
 from gradstudio.core.diagnosis.finding import RANK, Finding
+from gradstudio.core.diagnosis.script_faults import is_observed
 from gradstudio.core.events import Change, Event, Kind
 from gradstudio.core.experiment import find_knob
 from gradstudio.core.gauge_samples import Sample, add_sample
@@ -191,6 +193,9 @@ class RunWriter:
     def find(self, finding: Finding) -> None:
         """Store a finding in its current state; it is an event only the first time."""
         before = self.run.findings.get(finding.rule)
+        if before is not None and is_observed(before) and not is_observed(finding):
+            # a watch has seen more of it than the rows tell
+            finding = replace(before, severity=finding.severity, last_step=finding.last_step, layers=finding.layers)
         if before is None:
             self.note("finding", finding.title, finding.first_step)
         self._values["findings"][finding.rule] = finding

@@ -6,49 +6,40 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import Tensor
 
 from gradstudio.core.provenance import operation_of
 from gradstudio.core.text import join_with_and, number
-from gradstudio.watching.births.loss_values import VIEWS, is_leaf, shape_of
+from gradstudio.watching.births.loss_terms import OF_TARGETS, LossFault, input_of, more_faults, past_views, terms_of
+from gradstudio.watching.births.loss_values import is_leaf, shape_of
 from gradstudio.watching.births.saved_tensors import LABELLED, MEAN, saved_of, signed, target_of_divergence
 from gradstudio.watching.hooks.leaves import nodes_before
 
 MOST_NODES = 400  # number of nodes searched, nearest first
 _SQUEEZES = ("sigmoid", "softmax")
-_TAKES_SCORES = ("binary_cross_entropy_with_logits", "log_softmax")
-OF_TARGETS = ("mse_loss", "smooth_l1_loss", "huber_loss")  # they save their operands as they were compared
+_TAKES_SCORES = ("binary_cross_entropy_with_logits", "log_softmax", "logsumexp")  # the last in a `Categorical`
 _COMPARES = (*OF_TARGETS, "sub", "rsub")
 _OF_CHANCES = ("binary_cross_entropy_with_logits", "binary_cross_entropy")
 _OF_LOGS = ("ctc_loss", *LABELLED)
 _LOGS = "`F.log_softmax(scores, dim)` before this loss"
 _NEAR = 1e-2  # by which the sum of a distribution may differ from 1
-_VIEWS = VIEWS - {"expand"} | {"clone"}
-
-
-class LossFault(NamedTuple):
-    """A rule of core/diagnosis/script_faults.py, the observation as a sentence, the operation, and the values for the
-    remedy."""
-
-    rule: str
-    evidence: str
-    operation: str
-    known: str = ""
 
 
 def faults_of(roots: Sequence[Tensor]) -> list[LossFault]:
     """Return what is wrong with these losses, each rule once."""
     faults: dict[str, LossFault] = {}
+    added = {term.node for term in terms_of(roots)}
     is_below_0 = len(roots) == 1 and roots[0].numel() == 1 and roots[0].item() < 0
     for node in _nearest(roots):
         for fault in (
             _twice(node),
             _above_0(node),
             _across(node),
-            _spread(node),
+            _spread(node) if operation_of(node.name()) != "mul" or node in added else None,
             _beyond(node),
+            *more_faults(node),
             _saturating(node),
             _blank(node),
             _alike(node),
@@ -76,29 +67,19 @@ def _nearest(roots: Sequence[Tensor]) -> Iterator[Any]:
     return islice(nodes_before((root.grad_fn for root in roots), nearest_first=True), MOST_NODES)
 
 
-def _input(node: Any) -> Any:
-    """Return the node that produced the first input, looking through views; None if there is none."""
-    return _past_views(node.next_functions[0][0] if node is not None and node.next_functions else None)
-
-
-def _past_views(node: Any) -> Any:
-    while node is not None and operation_of(node.name()) in _VIEWS:
-        node = node.next_functions[0][0]
-    return node
-
-
 def _twice(node: Any) -> LossFault | None:
     operation = operation_of(node.name())
-    if operation not in (*_TAKES_SCORES, *LABELLED) or (given := _input(node)) is None:
+    if operation not in (*_TAKES_SCORES, *LABELLED) or (given := input_of(node)) is None:
         return None
     before = operation_of(given.name())
-    if before not in _SQUEEZES:
+    if before not in _SQUEEZES or (operation == "logsumexp" and before != "softmax"):
         return None
     if operation in LABELLED:
         told = f"`nll_loss` is given the result of a {before}, not its logarithm"
         return LossFault("probabilities_for_logs", told, "nll_loss", f"{_LOGS}, or `F.cross_entropy(scores, target)`")
-    loss = "cross_entropy" if operation == "log_softmax" else operation
-    return LossFault("activation_twice", f"`{loss}` is given the result of a {before}", loss, before)
+    loss = {"log_softmax": "cross_entropy", "logsumexp": "Categorical(logits=...)"}.get(operation, operation)
+    told = f"`{loss}` is given the result of a {before}"
+    return LossFault("activation_twice", told, "Categorical" if operation == "logsumexp" else loss, before)
 
 
 def _across(node: Any) -> LossFault | None:
@@ -150,12 +131,12 @@ def _alike(node: Any) -> LossFault | None:
     labels = node._saved_target if operation_of(node.name()) in LABELLED else None
     if labels is None or labels.numel() < 2 or bool((labels != labels.flatten()[0]).any()):
         return None
-    scores = _input(_input(node))
+    scores = input_of(input_of(node))
     while scores is not None and operation_of(scores.name()) in ("div", "mul"):
-        scores = _input(scores)
+        scores = input_of(scores)
     if scores is None or operation_of(scores.name()) not in ("mm", "bmm"):
         return None
-    makers = [_past_views(maker) for maker, _ in scores.next_functions]
+    makers = [past_views(maker) for maker, _ in scores.next_functions]
     if any(maker is None or is_leaf(maker) for maker in makers) or tuple(shape_of(scores)[-2:]) != (len(labels),) * 2:
         return None
     told = f"`cross_entropy` compares {len(labels)} queries with {len(labels)} keys, and each label is {int(labels[0])}"
@@ -179,15 +160,15 @@ def _divergence(node: Any) -> LossFault | None:
 
 def _saturating(node: Any) -> LossFault | None:
     """Return the fault of minimizing log(1 - D) with a sigmoid D: the mean of -softplus, or of log(1 - sigmoid)."""
-    operation, of = operation_of(node.name()), _input(node)
+    operation, of = operation_of(node.name()), input_of(node)
     if operation == "neg" and of is not None and operation_of(of.name()) == "mean":
-        of = _input(of)
+        of = input_of(of)
         if of is not None and operation_of(of.name()) == "softplus":
             told = "The mean of `-softplus(score)`, which is log(1 - D), is minimized"
             return LossFault("saturating_loss", told, "softplus", "F.softplus(-score).mean()")
     if operation == "mean" and of is not None and operation_of(of.name()) == "log":
-        rest = _input(of)
-        of = _input(rest) if rest is not None and operation_of(rest.name()) == "rsub" else None
+        rest = input_of(of)
+        of = input_of(rest) if rest is not None and operation_of(rest.name()) == "rsub" else None
         if of is not None and operation_of(of.name()) == "sigmoid":
             told = "The mean of `log(1 - sigmoid(score))` is minimized"
             return LossFault("saturating_loss", told, "log", "F.softplus(-score).mean()")
@@ -217,7 +198,7 @@ def _spread(node: Any) -> LossFault | None:
     each is broadcast to the other and every output is compared with every target."""
     operation, inputs = operation_of(node.name()), [each for each, _ in node.next_functions]
     known = [each for each in inputs if each is not None]
-    if operation not in _COMPARES or len(inputs) != 2 or len(known) != 1:
+    if operation not in (*_COMPARES, "mul") or len(inputs) != 2 or len(known) != 1:
         return None
     (given,) = known
     if operation_of(given.name()) == "expand":  # which these losses apply first
@@ -233,9 +214,10 @@ def _spread(node: Any) -> LossFault | None:
         repeated = [not step for step in target.stride()[:2]]
         if repeated != [len(before) == len(after), len(before) < len(after)]:
             return None  # the target has this shape by itself
-    text = f"`{operation}` compares an output of shape {before} with a target that makes it {after}, as {other} does"
+    does, whom = ("multiplies", "factor") if operation == "mul" else ("compares", "target")
+    text = f"`{operation}` {does} an output of shape {before} with a {whom} that makes it {after}, as {other} does"
     mend = ("squeeze", "unsqueeze") if len(before) == len(after) else ("unsqueeze", "squeeze")
-    return LossFault("shapes_broadcast", text, operation, "output.{}(1)`, or `target.{}(1)".format(*mend))
+    return LossFault("shapes_broadcast", text, operation, f"output.{mend[0]}(1)`, or `{whom}.{mend[1]}(1)")
 
 
 def in_words(names: Sequence[str], most: int = 4) -> str:

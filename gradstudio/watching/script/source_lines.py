@@ -124,14 +124,25 @@ def calls_of(operation: str, file: str, but: Iterable[tuple[int, int]] = ()) -> 
     ]
 
 
+def latest_assignment(name: str, file: str, line: int) -> ast.expr | None:
+    """Return what a variable is assigned in the latest line up to this one; None if nothing is."""
+    earlier = [each for each in _assignments(name, file) if each.lineno <= line]
+    return max(earlier, key=lambda each: each.lineno).value if earlier else None
+
+
 def assignments_of(name: str, file: str) -> list[int]:
     """Return the lines of a file that assign to a variable."""
+    return [each.lineno for each in _assignments(name, file)]
+
+
+@lru_cache(32)
+def _assignments(name: str, file: str) -> list[ast.Assign]:
     try:
-        nodes = ast.walk(ast.parse("".join(linecache.getlines(file))))
+        nodes = list(ast.walk(ast.parse("".join(linecache.getlines(file)))))
     except (SyntaxError, ValueError, RecursionError):
         return []
     return [
-        node.lineno
+        node
         for node in nodes
         if isinstance(node, ast.Assign)
         and any(isinstance(each, ast.Name) and each.id == name for target in node.targets for each in ast.walk(target))

@@ -27,6 +27,9 @@ _ON_ITS_BEAT = (
 )
 
 
+_ABOVE_0 = "a factor above 0 from `lr_lambda`, such as `(step + 1) / n`: whole numbers (`//`, `int(...)`) round it to 0"
+
+
 class _Beat(NamedTuple):
     """The state of a schedule at one look: how often it was stepped, and the rate as a share of the one that was
     set."""
@@ -85,7 +88,8 @@ class LoopChecks:
         elif steps >= _LEAST:
             for beat in self._beats:
                 if text := self._off_beat(beat, steps):
-                    self._tell("schedule_off_beat", *text, known=_ON_ITS_BEAT)
+                    is_zero = beat.schedule == "LambdaLR" and not beat.share
+                    self._tell("schedule_off_beat", *text, known=_ABOVE_0 if is_zero else _ON_ITS_BEAT)
                     return
 
     def _of_a_plateau(self) -> str:

@@ -10,13 +10,15 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from gradstudio.core.history import LOOK_EVERY
 from gradstudio.core.provenance import ProvenanceUnknown, operation_of
 from gradstudio.core.text import number
 from gradstudio.watching.births.loss_graph import OF_TARGETS, is_undivided_mean
+from gradstudio.watching.births.loss_terms import Term, terms_of, without_floor
 from gradstudio.watching.births.loss_values import passes_of, shape_of
-from gradstudio.watching.births.saved_tensors import LABELLED
+from gradstudio.watching.births.saved_tensors import LABELLED, MEAN, signed
 from gradstudio.watching.hooks.leaves import nodes_before
 from gradstudio.watching.hooks.torch_hooks import Roots
 
@@ -24,7 +26,20 @@ LOOKS = 10  # consecutive looks that have to agree
 _NEAR, _NEAR_CHANCE = 0.02, 0.01  # distance from a level, relative to it: the mean of that, and the largest
 _MOST_COLUMNS, _MOST_CLASSES = 10_000, 1_000  # number of targets whose means are kept
 _LARGE, _LARGEST = 30.0, 100.0  # root mean square and largest value of unscaled inputs
+_FALLS = 5  # looks that are needed to see whether a loss falls without an end
+_FASTER = 2.0  # times as far in the later half as in the earlier one: 1 is a line, and 3 a square
+_FAR = 3.0  # times the loss of a guess
 _TWO = ("binary_cross_entropy_with_logits", "binary_cross_entropy")
+_JUDGED = {
+    "mse_loss": functional.mse_loss,
+    "binary_cross_entropy_with_logits": functional.binary_cross_entropy_with_logits,
+    "binary_cross_entropy": functional.binary_cross_entropy,
+    **dict.fromkeys(LABELLED, functional.nll_loss),
+}
+_DIVIDE = (
+    "`reduction='sum'` in the loss with the targets, so that both terms are sums over the same batch: the other one "
+    "outweighs it"
+)
 _LAYERS = ("addmm", "mm", "bmm", "convolution", "linear")
 _MOST_NODES = 20_000
 
@@ -48,14 +63,26 @@ class LossChecks:
         self._seen: deque[_Batch] = deque(maxlen=LOOKS)  # the latest
         self._targets = ""  # the observation about targets that are too large
         self._inputs = ""  # the observation about an input that is too large
+        self._scores = ""  # the observation about a first loss far above that of a guess
+        self._beside = ""  # a term beside that of the targets, which is a sum
+        self._falls: list[tuple[int, Tensor]] = []  # step and loss of all looks at one without a least value
+        self._endless = ""  # the operation of its term
 
     def look(self, roots: Roots, mark: str, step: int) -> None:
         """Check a backward pass that begins. `mark` is that of the outputs of the model in autograd's graph."""
         losses = [loss for loss in roots.unscaled if loss is not None] or roots.tensors
-        if len(losses) == 1 and is_undivided_mean(losses[0]) and (seen := _look_at(losses[0], step)) is not None:
-            self._seen.append(seen)
+        if len(losses) == 1:
+            alone = is_undivided_mean(losses[0])
+            term, beside = (Term(losses[0].grad_fn, 1), "") if alone else _term_of_targets(losses)
+            if term is not None and (seen := _look_at(term.node, losses[0] if alone else None, step)) is not None:
+                self._seen.append(seen)
+                self._beside = beside
+            if operation := without_floor(losses):
+                self._endless = operation
+                self._falls.append((step, losses[0].detach()))
         if not step:
             self._targets = _large_target(losses)
+            self._scores = self._first_loss()
         if step <= LOOK_EVERY and not self._inputs:  # the first pass may precede the hooks on the model
             self._inputs = _large_input(roots.tensors, mark)
 
@@ -64,11 +91,40 @@ class LossChecks:
         two losses rest if neither wins."""
         text = self._at_rest() if is_alone else ""
         if text:
-            self._tell("loss_at_rest", text, self._seen[0].step)
+            known = _DIVIDE if self._beside else ""
+            self._tell("loss_at_rest", f"{text}{self._beside}", self._seen[0].step, known=known)
+        if self._endless and (text := self._endless_fall()):
+            self._tell("loss_without_floor", text, self._falls[0][0], known=self._endless)
+        if self._scores:
+            self._tell("large_scores", self._scores, 0)
         if self._targets:
             self._tell("large_targets", self._targets, 0)
         if self._inputs:
             self._tell("large_inputs", self._inputs, 0, severity="warning" if text else "info")
+
+    def _first_loss(self) -> str:
+        """Return how far the first cross entropy is above that of a guess; "" if it is not."""
+        seen = self._seen[0] if self._seen else None
+        classes = seen.mean.numel() if seen is not None and seen.kind == "classes" else 0
+        if seen is None or classes < 2 or not _FAR * math.log(classes) < (first := float(seen.loss)) < math.inf:
+            return ""
+        guess = f"ln {classes:,} = {number(math.log(classes))}"
+        return f"The first cross entropy is {number(first)}, and that of a guess {guess}."
+
+    def _endless_fall(self) -> str:
+        """Return that a loss fell ever faster below 0; "" if it did not."""
+        losses = [float(loss) for _, loss in self._falls]
+        finite = [loss for loss in losses if math.isfinite(loss)]
+        if len(finite) < _FALLS:
+            return ""
+        first, middle, last = finite[0], finite[len(finite) // 2], finite[-1]
+        if not (last < -abs(first) and middle - last > _FASTER * (first - middle) > 0):
+            return ""
+        steps = [step for (step, _), loss in zip(self._falls, losses, strict=True) if math.isfinite(loss)][-3:]
+        fell = ", ".join(f"{number(loss)} at step {step:,}" for loss, step in zip(finite[-3:], steps, strict=True))
+        return (
+            f"The loss falls below 0, ever faster: {fell}. A term with the result of `{self._endless}` is subtracted."
+        )
 
     # ---- a loss at rest
 
@@ -150,14 +206,42 @@ def _large_target(losses: Sequence[Tensor]) -> str:
     return f"`{operation}` is given targets from {values}, with a root mean square of {number(size)}."
 
 
-def _look_at(loss: Tensor, step: int) -> _Batch | None:
-    """Return the batch of a loss, if its targets are known; otherwise None."""
-    node: Any = loss.grad_fn
+def _term_of_targets(losses: Sequence[Tensor]) -> tuple[Term | None, str]:
+    """Return the only term of a loss with known targets; and, if that is a mean, what is said of another that is the
+    sum of many numbers."""
+    terms = list(terms_of(losses))
+    known = [term for term in terms if operation_of(term.node.name()) in _JUDGED]
+    if len(known) != 1 or len(terms) < 2:
+        return None, ""
+    most = max(term.summed for term in terms if term is not known[0])
+    is_mean = getattr(known[0].node, "_saved_reduction", None) == MEAN and not known[0].summed
+    examples = _saved_tensor(known[0].node, "target")
+    if not is_mean or examples is None or most <= len(examples):
+        return known[0], ""
+    operation = operation_of(known[0].node.name())
+    return known[0], f" `{operation}` is a mean, and another term of the loss is a sum over {most:,} numbers."
+
+
+def _value_of(node: Any, operation: str, target: Tensor) -> Tensor | None:
+    """Return the mean of a term, from what autograd has saved for it; None if that is not known."""
+    given = _saved_tensor(node, "self")
+    if given is None:
+        return None
+    given = given.detach()
+    if operation in LABELLED:
+        return functional.nll_loss(given, target, ignore_index=signed(node._saved_ignore_index))
+    return _JUDGED[operation](given, target)
+
+
+def _look_at(node: Any, loss: Tensor | None, step: int) -> _Batch | None:
+    """Return the batch of a term of a loss, if its targets are known; otherwise None. `loss` is its value, if known."""
     operation = operation_of(node.name())
     target = _saved_tensor(node, "target")
     if target is None or not target.numel() or _saved_tensor(node, "weight") is not None:
         return None
-    loss = loss.detach()
+    loss = _value_of(node, operation, target) if loss is None else loss.detach()
+    if loss is None:
+        return None
     if operation in LABELLED:
         shape = shape_of(node.next_functions[0][0])
         classes = shape[0] if len(shape) == 1 else shape[1] if len(shape) > 1 else 0

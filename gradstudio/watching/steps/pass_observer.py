@@ -92,6 +92,10 @@ class PassObserver(TrainedModels):
         """Return the ids of the parameters of all optimizers of the process; None if not all of them are watched."""
         return self._sink.all_optimized_parameters()
 
+    def other_optimizers(self) -> list[tuple[Any, int]]:
+        """Return the optimizers of other observers, each with its number of steps."""
+        return self._sink.other_optimizers(self)
+
     def _restart(self) -> None:
         """Restart the step."""
         self._step = self._step.restarted()
@@ -321,6 +325,10 @@ class PassObserver(TrainedModels):
                 self._step.measure_unclipped(self.parameters, kind)
             elif is_first and not is_early and self._late_reduction is not None:
                 self._late_reduction.before_clip(self.parameters, self._step)
+
+    def on_empty_clip(self) -> None:
+        """A call that clips got no parameters."""
+        self._training.setup.on_empty_clip()
 
     def after_clipping(self) -> None:
         """Gradients were clipped by their norm. Without an optimizer nothing else is observed before the update."""

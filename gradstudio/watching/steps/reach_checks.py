@@ -18,7 +18,7 @@ from gradstudio.watching.hooks.leaves import leaves_before
 from gradstudio.watching.measuring.parameters import Parameters
 from gradstudio.watching.script import model_layers
 from gradstudio.watching.script.script_names import name_of, variables
-from gradstudio.watching.steps.joined_optimizers import main_of
+from gradstudio.watching.steps.joined_optimizers import main_of, members_of
 from gradstudio.watching.steps.watch_options import Options
 
 
@@ -40,6 +40,7 @@ class ObserverView(Protocol):
     def next_row(self) -> int: ...
     def all_parameters(self) -> list[Tensor]: ...
     def all_optimized_parameters(self) -> set[int] | None: ...
+    def other_optimizers(self) -> list[tuple[Any, int]]: ...
     def trains_any(self, tensors: set[int]) -> bool: ...
 
 
@@ -68,7 +69,8 @@ class ReachChecks:
             self._unheld = self._unheld_names(roots)
 
     def look(self, roots: Sequence[Tensor]) -> None:
-        """Check whether an optimizer holds what a backward pass reaches."""
+        """Check whether an optimizer holds what a backward pass reaches, and whether another holds some of the same."""
+        self._look_at_others()
         if not (names := self._unheld_names(roots)):
             return
         text = f"A backward pass brings gradients to {in_words(names)}, which no optimizer holds."
@@ -77,6 +79,20 @@ class ReachChecks:
             text += f" Layers are kept in `{place}`, which is no module, so `parameters()` does not have theirs."
             mend = f"`{place} = nn.ModuleList(...)`, or `nn.ModuleDict`, before the optimizer is made"
         self._tell("without_optimizer", text, known=mend, layers=names)
+
+    def _look_at_others(self) -> None:
+        own = {id(tensor): tensor for tensor in self._observer.all_parameters()}
+        for optimizer, step in self._observer.other_optimizers():
+            shared = [tensor for key, tensor in own.items() if key in _held_by(optimizer)]
+            if not step or not 0 < len(shared) < len(own):
+                continue
+            names = model_layers.names(model_layers.together(self._observer.models), self._observer.optimizer)
+            other = name_of_optimizer(optimizer)
+            some = in_words([names.get(id(tensor), "a parameter") for tensor in shared])
+            text = f"`{self._name}` and `{other}` both step, and both hold {some}."
+            mend = f"`{self._name} = torch.optim....(part.parameters(), ...)` of its own part, not that of `{other}`"
+            self._tell("held_twice", text, 0, known=mend)
+            return
 
     def _unheld_names(self, roots: Sequence[Tensor]) -> tuple[str, ...]:
         """Return the parameters that a backward pass reaches and that belong to no optimizer of the process, by the
@@ -113,12 +129,15 @@ class ReachChecks:
             f"The latest {plural(self._empty, 'call', 'calls')} of `{self._name}.step()` moved nothing: none "
             f"of its {plural(len(tensors), 'tensor', 'tensors')} had a gradient, though backward passes went on."
         )
-        if frozen := sum(not tensor.requires_grad for tensor in tensors):
-            text += f" {frozen:,} of them have `requires_grad=False`."
+        frozen = sum(not tensor.requires_grad for tensor in tensors)
+        text += f" {frozen:,} of them have `requires_grad=False`." * bool(frozen)
         if self._unheld:
             text += f" The gradients arrived in {in_words(self._unheld)}, which no optimizer holds."
         mend = f"`{self._name} = torch.optim....(model.parameters(), ...)` again, after layers were replaced, "
         mend += "frozen or thawed"
+        if not self._unheld and not frozen:  # what gets gradients is trained by others: it is the right model
+            text += " They arrived in what other optimizers hold alone."
+            mend = "`x` in place of `x.detach()`, and no `torch.no_grad()`, on what this model gives to its own loss"
         if self._begins_anew:
             text += " The backward pass begins at a tensor that has no graph: nothing leads from it to a parameter."
             mend = "the loss as it was computed, without `.item()`, `.detach()` or `torch.tensor(...)` on it"
@@ -136,6 +155,10 @@ class ReachChecks:
                 f"`requires_grad=False` at the end and were not trained: {in_words(known)}."
             )
             self._tell("frozen_parameters", text, 0)
+
+
+def _held_by(optimizer: Any) -> set[int]:
+    return {id(tensor) for each in members_of(optimizer) for group in each.param_groups for tensor in group["params"]}
 
 
 def name_of_optimizer(optimizer: Any) -> str:

@@ -1,5 +1,5 @@
-"""Where the gradient ends on its way back, in a run in which every gradient is exactly 0: one backward pass is
-observed, operation by operation."""
+"""Where the gradient ends on its way back, in a run in which every gradient is exactly 0, or that of some parameters:
+one backward pass is observed, operation by operation."""
 
 from __future__ import annotations
 
@@ -8,18 +8,23 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, float16, strided
 
+from gradstudio.core.diagnosis.progress import SOLVED
 from gradstudio.core.diagnosis.script_faults import GRADIENT_ENDS
 from gradstudio.core.history import LOOK_EVERY
 from gradstudio.core.provenance import operation_of
 from gradstudio.core.text import join_with_and
+from gradstudio.watching.births.loss_graph import in_words
 from gradstudio.watching.births.loss_values import is_leaf
 from gradstudio.watching.births.operation_lines import line_in_model, line_of
 from gradstudio.watching.hooks.leaves import nodes_before
+from gradstudio.watching.measuring.parted_parameters import local_part
 from gradstudio.watching.script.model_layers import ModelLike
 
 _MOST_NODES = 2_000  # number observed, nearest to the loss first
+_ALL = f"been exactly 0 for {LOOK_EVERY:,} steps"
+_LOOKS = 5  # at which the gradient of a parameter has to be 0
 _ROUND = "`x + (round(x) - x).detach()` for `round(x)`: the slope of {} is 0 everywhere, so that of `x` stands for it"
 # What would pass the gradient on, by the operation that does not.
 _INSTEAD = {
@@ -34,7 +39,7 @@ _INSTEAD = {
     "log_softmax": "`F.binary_cross_entropy_with_logits(scores.squeeze(1), target.float())` for a single output, or "
     "two outputs: of one number the softmax is 1",
     "rsqrt": "`.float()` on what `rsqrt` is given: its result is 0, so that was too large for its number format",
-    **{name: _ROUND.format(f"`{name}`") for name in ("round", "floor", "ceil", "trunc", "sgn")},
+    **{name: _ROUND.format(f"`{name}`") for name in ("round", "floor", "ceil", "trunc", "sgn", "sign")},
 }
 _PRODUCTS = ("mm", "bmm", "mul")
 OF_ZEROS = "a product of two zeros"
@@ -53,6 +58,10 @@ class SlopeChecks:
     def __init__(self, tell: Callable[..., None]) -> None:
         self._tell = tell
         self._zeros = 0  # consecutive steps whose gradient was exactly 0
+        self._without: list[Tensor] | None = None  # parameters whose gradient was 0 at all looks; None before the first
+        self._looks = 0
+        self._has_moved = False  # whether there was any other gradient
+        self._sought: set[int] = set()  # the ids of these parameters, while a pass is observed for them
         self._handles: list[Any] = []
         self._ends: dict[str, None] = {}  # operations in which the gradient ended
         self._fed: dict[Any, set[str]] = {}  # nodes that were sent a gradient, with the operations that sent it
@@ -61,10 +70,24 @@ class SlopeChecks:
     def after_step(self, norm: float) -> None:
         """Count the steps without any gradient."""
         self._zeros = self._zeros + 1 if norm == 0 else 0
+        self._has_moved = self._has_moved or norm > 0
+
+    def look(self, parameters: Sequence[Tensor]) -> None:
+        """Look, now and then, at the gradients of the first steps: some parameters may have none but 0."""
+        if self._looks == _LOOKS:
+            return
+        self._looks += 1
+        before = parameters if self._without is None else self._without
+        self._without = [each for each in before if _is_zero(each.grad)]
+        if self._looks == _LOOKS and 0 < len(self._without) < len(parameters):
+            self._sought = set(map(id, self._without))
 
     def before_backward(self, roots: Sequence[Tensor]) -> None:
         """Observe the pass that begins, if it is time."""
-        if self._zeros != LOOK_EVERY or self._handles:
+        if (self._zeros != LOOK_EVERY and not self._sought) or self._handles:
+            return
+        if self._has_moved and all(root.numel() == 1 and abs(float(root.detach())) <= SOLVED for root in roots):
+            self._zeros = 0  # nothing is left to learn
             return
         for node in islice(nodes_before((root.grad_fn for root in roots), nearest_first=True), _MOST_NODES):
             if not is_leaf(node):
@@ -80,8 +103,11 @@ class SlopeChecks:
         for handle in self._handles:
             handle.remove()
         ends, cancelled = list(self._ends), [node for node in self._starved if self._fed.get(node) == {"sub"}]
-        self._ends, self._fed, self._starved, self._handles, self._zeros = {}, {}, [], [], LOOK_EVERY + 1
-        if cancelled:
+        some = [name for name, each in model.named_parameters() if id(each) in self._sought]
+        zeros = self._zeros if some else LOOK_EVERY + 1
+        self._ends, self._fed, self._starved, self._handles, self._sought = {}, {}, [], [], set()
+        self._zeros = zeros
+        if cancelled and not some:
             ends.append(OF_ITSELF)
         if not ends:
             return
@@ -89,11 +115,14 @@ class SlopeChecks:
         operations = ["sub" if name == OF_ITSELF else name for name in known or ends]
         source = line_of(operations, model) or (line_in_model(operations[0], model) if known else "")
         where = f", at {source}" if source else ""
+        looks = f"was exactly 0 at each of {_LOOKS} looks in the first {_LOOKS * LOOK_EVERY} steps"
+        whose = f"The gradient of {in_words(some)} {looks}" if some else f"All gradients have {_ALL}"
         text = (
-            f"All gradients have been exactly 0 for {LOOK_EVERY:,} steps. In the pass after them the gradient of the "
-            f"loss was not, and became 0 in {join_with_and(ends[:4])}{where}."
+            f"{whose}. In the pass after them the gradient of the loss was not, and became 0 in "
+            f"{join_with_and(ends[:4])}{where}."
         )
-        self._tell(GRADIENT_ENDS, text, known=_INSTEAD[known[0]] if known else "")
+        severity = "info" if some else None  # the rule of the rows knows whether the run does well
+        self._tell(GRADIENT_ENDS, text, known=_INSTEAD[known[0]] if known else "", severity=severity)
 
     def _on_derivative(self, node: Any, gave: tuple[Any, ...], came: tuple[Any, ...]) -> None:
         """Record an operation that received a gradient and passed on 0, or that was sent gradients which cancel."""
@@ -106,5 +135,17 @@ class SlopeChecks:
         for to in (to for to, is_any in sent if is_any):
             self._fed.setdefault(to, set()).add(name)
         zeros = [not is_any for _, is_any in sent]
-        if any(zeros):
+        if any(zeros) and (not self._sought or any(self._leads(to) for to, is_any in sent if not is_any)):
             self._ends[OF_ZEROS if name in _PRODUCTS and len(zeros) > 1 and all(zeros) else name] = None
+
+    def _leads(self, node: Any) -> bool:
+        """Return whether a node leads to a parameter that is sought."""
+        leaves = (getattr(each, "variable", None) for each in islice(nodes_before((node,)), _MOST_NODES))
+        return any(id(leaf) in self._sought for leaf in leaves if leaf is not None)
+
+
+def _is_zero(gradient: Tensor | None) -> bool:
+    """Return whether there is a gradient that is exactly 0; in float16 it may be too small for the format."""
+    if gradient is None or gradient.layout is not strided or gradient.dtype is float16:
+        return False
+    return not bool(local_part(gradient).any())

@@ -29,7 +29,9 @@ from gradstudio.watching.steps.loss_checks import LossChecks
 from gradstudio.watching.steps.mode_checks import ModeChecks, keeps_statistics, root_of
 from gradstudio.watching.steps.reach_checks import ObserverView, ReachChecks, name_of_optimizer
 from gradstudio.watching.steps.rounding_checks import AGAIN, RoundingChecks
+from gradstudio.watching.steps.setup_checks import SetupChecks
 from gradstudio.watching.steps.slope_checks import SlopeChecks
+from gradstudio.watching.steps.term_checks import DivisorChecks, TermChecks
 
 _SEVERAL = 3  # backward passes of a step: two may be two losses, or one pass that only measures
 _LARGE = 1e15  # norm above which the square of an entry may exceed float32
@@ -49,6 +51,8 @@ class TrainingChecks:
         self._loss_checks, self._collapse_checks = LossChecks(self._tell), CollapseChecks(self._tell)
         self._loop_checks, self._mode_checks = LoopChecks(self._tell_of_steps), ModeChecks(self._tell)
         self._rounding_checks, self._slope_checks = RoundingChecks(self._tell), SlopeChecks(self._tell)
+        self.setup, self._term_checks = SetupChecks(self._tell), TermChecks(self._tell)
+        self._divisor_checks = DivisorChecks(self._tell)
         self._told: set[str] = set()
         self._was_large = False  # whether the optimizer's state may be non-finite
         self._means = 0  # backward passes of the step from a mean that was not divided
@@ -88,8 +92,12 @@ class TrainingChecks:
         self._slope_checks.before_backward(roots.tensors)
         if observer.next_step % (observer.options.every * LOOK_EVERY) == 0:
             self._loss_checks.look(roots, observer.births.passes.mark, self._observer.next_row)
+            self._term_checks.look(roots.tensors, self._observer.next_row)
             model = model_layers.together(observer.models)
+            self._divisor_checks.look(roots.tensors, model, self._observer.next_row)
             self._collapse_checks.look(roots.tensors, observer.births.passes.mark, model, self._observer.next_row)
+        if observer.next_step == _AT and observer.optimizer is not None:
+            self.setup.look(self._parts())
         if observer.next_step == _AT and observer.optimizer is not None and "without_optimizer" not in self._told:
             self._told.add("without_optimizer")
             self.reach.look(roots.tensors)
@@ -128,6 +136,7 @@ class TrainingChecks:
             self._given = parameters.marks()
         if (step + 1) % LOOK_EVERY == 0:
             self._rounding_checks.before_update(parameters.tensors)
+            self._slope_checks.look(parameters.as_given)
         if self._loses is not False and (self._loses or step < LOOK_EVERY):
             self._marks = parameters.weight_marks()
 
@@ -150,6 +159,7 @@ class TrainingChecks:
         observer = self._observer
         self._was_large = self._was_large or not norm < _LARGE
         self._slope_checks.after_step(norm)
+        self.setup.on_step(is_clipped=is_clipped, step=observer.next_row)
         if observer.next_step < AGAIN:
             alike = micro_batches >= _SEVERAL and self._means == micro_batches
             alike = alike and (is_clipped or observer.parameters.marks() == self._given)
