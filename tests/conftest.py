@@ -33,6 +33,9 @@ sys.dont_write_bytecode = False
 _HOME = Path(tempfile.mkdtemp(prefix="gradstudio-tests-"))
 for _name in ("DATA", "CONFIG", "CACHE", "STATE"):
     os.environ[f"XDG_{_name}_HOME"] = str(_HOME / _name.lower())
+os.environ["MPLCONFIGDIR"] = str(
+    Path(tempfile.gettempdir(), f"gradstudio-tests-fonts-{getattr(os, 'getuid', int)()}")
+)  # found once
 _numbers = itertools.count()
 
 # What runs in the background of a shell, or under nohup, ignores these, and so does every program that it starts.

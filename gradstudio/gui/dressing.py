@@ -42,8 +42,7 @@ class StyledParts(QObject):
         self.at_work = False  # whether anything visible is not styled yet
         self._watch = _ShowWatch(self)
         self._turn = 0.0  # when the turn of the event loop began, in seconds of this thread
-        self._timer = QTimer(self)
-        self._timer.setSingleShot(True)
+        self._timer = QTimer(self, singleShot=True)
         self._timer.timeout.connect(self._go_on)
 
     def add(self, part: QWidget, restyle: Callable[[], object]) -> None:

@@ -268,10 +268,8 @@ class ExercisePage(QWidget):
             line.editingFinished.connect(lambda: self.take(name, line.text()))
             field = line
         else:
-            lines = QPlainTextEdit(given)
+            lines = QPlainTextEdit(given, tabChangesFocus=True, placeholderText="Your teacher reads this.")
             lines.setFixedHeight(ANSWER)
-            lines.setTabChangesFocus(True)
-            lines.setPlaceholderText("Your teacher reads this.")
             lines.textChanged.connect(lambda: self.take(name, lines.toPlainText()))
             field = lines
         field.setAccessibleName(f"Answer {name[1:]}")

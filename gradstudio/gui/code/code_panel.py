@@ -31,16 +31,13 @@ class CodePanel(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self.caption = QLabel()
-        self.caption.setWordWrap(True)
+        self.caption = QLabel(wordWrap=True)
         self.caption.setProperty("role", "dim")
         self.view = CodeView()
         self.view.setAccessibleName("Program")
         self.setFocusProxy(self.view)
-        self.note = QLabel()
-        self.note.setTextFormat(Qt.TextFormat.PlainText)
+        self.note = QLabel(textFormat=Qt.TextFormat.PlainText, wordWrap=True)
         self.note.setProperty("role", "note")
-        self.note.setWordWrap(True)
         self.copy = QPushButton("Copy")
         self.copy.setToolTip("Copies the whole program to the clipboard")
         self.copy.clicked.connect(self._copy)

@@ -138,10 +138,7 @@ class LessonStepRow(QWidget):
 
 
 def _label(text: str) -> QLabel:
-    label = QLabel(text)
-    label.setWordWrap(True)
-    label.setOpenExternalLinks(True)
-    label.setTextFormat(Qt.TextFormat.PlainText)
+    label = QLabel(text, wordWrap=True, openExternalLinks=True, textFormat=Qt.TextFormat.PlainText)
     return label
 
 

@@ -26,8 +26,7 @@ class GalleryController(QObject):
         self._context, self._page = context, page
         self._last: Entry | None = None
         self._finished = user_settings.FINISHED_LESSONS.get()
-        self._again = QTimer(self)
-        self._again.setSingleShot(True)
+        self._again = QTimer(self, singleShot=True)
         self._again.timeout.connect(self.look)
         page.at_start.setChecked(user_settings.GALLERY_AT_START.get())
         page.show_finished(self._finished)

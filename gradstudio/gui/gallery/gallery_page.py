@@ -58,8 +58,7 @@ class GalleryPage(QWidget):
         self._made: Iterator[None] | None = iter(()) if at_first else None
         self.game = GameCard()
         self.wall = CardWall()
-        self._turns = QTimer(self)
-        self._turns.setSingleShot(True)
+        self._turns = QTimer(self, singleShot=True)
         self._turns.timeout.connect(self._make_more)
         self._lay_out()
         self._connect()

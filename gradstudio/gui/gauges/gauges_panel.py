@@ -84,8 +84,7 @@ class GaugesPanel(Page):
 
     def __init__(self) -> None:
         super().__init__()
-        self.note = QLabel()
-        self.note.setWordWrap(True)
+        self.note = QLabel(wordWrap=True)
         self.note.setProperty("role", "dim")
         self.missing, self.measure = QLabel(), QPushButton("Measure at this step")
         self._make_cards()

@@ -246,11 +246,9 @@ class KnobPanel(Ground):
         self.nothing.setWordWrap(True)
         self.nothing.hide()
         column.addWidget(self.nothing)
-        self.reason = QLabel()
-        self.reason.setTextFormat(Qt.TextFormat.PlainText)
+        self.reason = QLabel(textFormat=Qt.TextFormat.PlainText, wordWrap=True)
         self.reason.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.reason.setContentsMargins(12, 4, 12, 8)
-        self.reason.setWordWrap(True)
         self.reason.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)  # no word makes it wider
         self.reason.hide()
         column.addWidget(self.reason)

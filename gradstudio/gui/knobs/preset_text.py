@@ -65,9 +65,7 @@ class PastedPreset(TemporaryDialog):
         self.text.setAccessibleName("Text of the preset")
         self.text.setAccessibleDescription(about.text())
         self.text.setTabChangesFocus(True)
-        self.problem = QLabel()
-        self.problem.setTextFormat(Qt.TextFormat.PlainText)
-        self.problem.setWordWrap(True)
+        self.problem = QLabel(textFormat=Qt.TextFormat.PlainText, wordWrap=True)
         self.problem.setProperty("role", "error")
         clipboard = QApplication.clipboard().text()
         if clipboard.strip().startswith(preset_as_text.PREFIX) and len(clipboard) <= LONGEST_PASTED:

@@ -87,9 +87,8 @@ class LayerHistograms(QFrame):
         self.look.setToolTip("Makes this step again from a snapshot, beside the run, and shows its entries")
         self.look.clicked.connect(self._ask)
         self.step.lineEdit().returnPressed.connect(self._ask)
-        self.note = QLabel()
+        self.note = QLabel(wordWrap=True)
         self.note.setProperty("role", "dim")
-        self.note.setWordWrap(True)
         head = in_row(title, self.step, self.look, (self.note, 1), margins=(10, 5, 12, 0), spacing=8)
         row = in_row(margins=(12, 2, 12, 4), spacing=16)
         self.pictures: dict[Part, HistogramPicture] = {}

@@ -36,10 +36,9 @@ class NetworkPage(QFrame):
         self._looked = looked
         self.picture = NetworkPicture()
         self.legend = Legend()
-        self.note = QLabel(NO_STEP)
+        self.note = QLabel(NO_STEP, wordWrap=True)
         self.note.setProperty("role", "dim")
         self.note.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        self.note.setWordWrap(True)
         in_column((self.note, 1), (self.picture, 1), of=self, margins=(1, 0, 1, 3))
         self.picture.hide()
         self._run: Run | None = None

@@ -25,8 +25,7 @@ class Playback(QObject):
         super().__init__()
         self._looked = looked
         self._at, self._last_tick = 0.0, 0.0
-        self._timer = QTimer(self)
-        self._timer.setInterval(TICK)
+        self._timer = QTimer(self, interval=TICK)
         self._timer.timeout.connect(self._tick)
         self.speed = int(user_settings.REPLAY_SPEED.get())
 

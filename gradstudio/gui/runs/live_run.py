@@ -52,8 +52,7 @@ class LiveRun(QObject):
         self._version: int | None = None  # of the library, when the run was read
         self._idle = 0  # checks since then
         self._asked: list[_Request] = []  # requests not obeyed yet
-        self._timer = QTimer(self)
-        self._timer.setSingleShot(True)
+        self._timer = QTimer(self, singleShot=True)
         self._timer.timeout.connect(self._look)
         context.controls.request_asked.connect(self._request)
         context.controls.rate_asked.connect(self._ask_rate)

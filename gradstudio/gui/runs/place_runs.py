@@ -38,8 +38,7 @@ class PlaceRuns(QObject):
         super().__init__(parent)
         self._context = context
         self._followed: FollowedPlaceRun | None = None
-        self._timer = QTimer(self)
-        self._timer.setInterval(EVERY)
+        self._timer = QTimer(self, interval=EVERY)
         self._timer.timeout.connect(self._look)
         context.controls.place_asked.connect(self._ask)
         context.controls.request_asked.connect(self._request)

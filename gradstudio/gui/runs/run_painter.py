@@ -100,8 +100,7 @@ class RunPainter(QStyledItemDelegate):
         )
 
     def createEditor(self, parent: QWidget, option: QStyleOptionViewItem, index: Index) -> QWidget:
-        editor = QLineEdit(index.data(Qt.ItemDataRole.EditRole), parent)
-        editor.setMaxLength(LONGEST_TITLE)
+        editor = QLineEdit(index.data(Qt.ItemDataRole.EditRole), parent, maxLength=LONGEST_TITLE)
         editor.setAccessibleName("Name of the branch")
         editor.setToolTip(
             "Names the branch: Enter applies the name, Escape discards it; without a name, it is called by what changed"

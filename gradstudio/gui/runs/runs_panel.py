@@ -57,8 +57,7 @@ class RunsPanel(ListPanel):
         self._add_keys({"open": self._open, "delete": self._delete})
         self._lay_out(self.notes, self._buttons(), above=self._head(), restyle=self.notes.fit)
         self.model.marked.connect(self._show_state)
-        self._timer = QTimer(self)
-        self._timer.setInterval(LOOK_EVERY)
+        self._timer = QTimer(self, interval=LOOK_EVERY)
         self._timer.timeout.connect(self.look_asked)
         self._show_state()
 

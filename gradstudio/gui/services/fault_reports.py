@@ -127,8 +127,7 @@ class FaultReports(QObject):
         self._shown: tuple[Fault, str] | None = None  # the fault that was reported last, and its line then
         self._lock, self._inside = threading.RLock(), threading.local()
         self._before = (sys.excepthook, threading.excepthook, sys.unraisablehook)
-        self._timer = QTimer(self)
-        self._timer.setInterval(TELL_EVERY)
+        self._timer = QTimer(self, interval=TELL_EVERY)
         self._timer.timeout.connect(self._tell)
 
     def install(self) -> None:

@@ -30,9 +30,7 @@ class MessageBar(QFrame):
         self._at_foot: Callable[[str, Path], bool] = lambda *_: False
         self._instead: tuple[QWidget, ...] = ()  # pages that cover the other, each while it is visible
         self.setObjectName("message")
-        self.text = QLabel()
-        self.text.setWordWrap(True)
-        self.text.setTextFormat(Qt.TextFormat.PlainText)
+        self.text = QLabel(wordWrap=True, textFormat=Qt.TextFormat.PlainText)
         self.text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.copy = QPushButton("Copy details")
         self.copy.setToolTip("Put the details of the message on the clipboard")
@@ -46,8 +44,7 @@ class MessageBar(QFrame):
         QShortcut(QKeySequence(Qt.Key.Key_Escape), self, self.hide)
         self._details = ""
         self._file = Path()
-        self._leaving = QTimer(self)
-        self._leaving.setSingleShot(True)
+        self._leaving = QTimer(self, singleShot=True)
         self._leaving.timeout.connect(self.hide)
         row = in_row((self.text, 1), of=self, margins=(14, 7, 10, 7))
         self.action = QPushButton("Undo")  # or another action offered by a message

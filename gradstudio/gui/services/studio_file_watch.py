@@ -30,9 +30,7 @@ class StudioFileWatch(QObject):
         self._told = ""  # hash of the text that was offered last, or what was wrong with it
         self._shown = ""  # the message about it in the message bar
         self._files = QFileSystemWatcher(self)
-        self._settles = QTimer(self)
-        self._settles.setSingleShot(True)
-        self._settles.setInterval(SETTLES)
+        self._settles = QTimer(self, singleShot=True, interval=SETTLES)
         self._settles.timeout.connect(self._look)
         self._files.fileChanged.connect(self._wait)
         self._files.directoryChanged.connect(self._wait_at_most)

@@ -27,24 +27,20 @@ class AgreementDialog(TemporaryDialog):
     def __init__(self, parent: QWidget, asked: Agreement, agreed: Callable[[], object]) -> None:
         super().__init__(parent, "Run a studio file")
         file = asked.file
-        about = QLabel(ABOUT)
-        about.setWordWrap(True)
+        about = QLabel(ABOUT, wordWrap=True)
         size = len(file.text.encode())
-        facts = QLabel(f"{file.name} · {size:,} bytes\nSHA-256 {file.sha256}")
-        facts.setTextFormat(Qt.TextFormat.PlainText)
+        facts = QLabel(f"{file.name} · {size:,} bytes\nSHA-256 {file.sha256}", textFormat=Qt.TextFormat.PlainText)
         facts.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         facts.setProperty("role", "dim")
         given = [f"{name} = {format_value(reveal(text))}" for name, text in asked.texts]
-        heading = QLabel(SET)
-        heading.setWordWrap(True)
+        heading = QLabel(SET, wordWrap=True)
         self.given = _reader("\n".join(given), "Texts of its knobs")
         self.given.setMaximumHeight(self.given.fontMetrics().lineSpacing() * (min(len(given), MOST_LINES) + 1))
         for part in (heading, self.given):
             part.setVisible(bool(given))
         unseen = about_unseen(file.text)
-        self.unseen = QLabel(f"{unseen}. They may hide what the file does." if unseen else "")
+        self.unseen = QLabel(f"{unseen}. They may hide what the file does." if unseen else "", wordWrap=True)
         self.unseen.setProperty("role", "over")
-        self.unseen.setWordWrap(True)
         self.unseen.setVisible(bool(unseen))
         self.text = _reader(reveal(file.text), "Text of the file")
         self.buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Ok | QDialogButtonBox.StandardButton.Cancel)
@@ -61,11 +57,9 @@ class AgreementDialog(TemporaryDialog):
 
 def _reader(text: str, name: str) -> QPlainTextEdit:
     """Return a viewer for an untrusted text."""
-    reader = QPlainTextEdit(text)
+    reader = QPlainTextEdit(text, readOnly=True, tabChangesFocus=True)
     reader.setObjectName("note")
     reader.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
-    reader.setReadOnly(True)
-    reader.setTabChangesFocus(True)
     # no part of a long line is hidden
     reader.setWordWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
     reader.setAccessibleName(name)

@@ -21,8 +21,7 @@ class _FirstPaintWatch(QObject):
     def __init__(self, app: QCoreApplication, window: QWidget, do: Callable[[], object]) -> None:
         super().__init__(window)
         self._app, self._window, self._do = app, window, do
-        self._timer = QTimer(self)
-        self._timer.setSingleShot(True)
+        self._timer = QTimer(self, singleShot=True)
         self._timer.timeout.connect(self._on_paint)
         self._timer.start(UNSEEN)
         app.installEventFilter(self)

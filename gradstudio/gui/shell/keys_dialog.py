@@ -56,11 +56,9 @@ class _Topic(QWidget):
 class KeysDialog(popups.TemporaryDialog):
     def __init__(self, parent: QWidget, topics: Mapping[str, Pairs]) -> None:
         super().__init__(parent, "Keys and gestures")
-        self.search = QLineEdit()
-        self.search.setPlaceholderText(SEARCH)
+        self.search = QLineEdit(placeholderText=SEARCH, clearButtonEnabled=True)
         self.search.setAccessibleName(SEARCH)
         self.search.setToolTip("Shows only the lines that have all of these words")
-        self.search.setClearButtonEnabled(True)
         self.search.textChanged.connect(self._find)
         self.topics = [_Topic(title, pairs) for title, pairs in topics.items() if pairs]
         self.nothing = role_label(NOTHING, "dim")

@@ -28,8 +28,7 @@ class PlaceDialog(TemporaryDialog):
         super().__init__(context.parent, "Add a place")
         self._context = context
         self._task: Task | None = None
-        about = QLabel(ABOUT)
-        about.setWordWrap(True)
+        about = QLabel(ABOUT, wordWrap=True)
         self.name, self.command, self.found = QLineEdit(), QLineEdit(), QLabel()
         for line, name, example in ((self.name, "Name", "lab"), (self.command, "Command", "ssh lab")):
             line.setPlaceholderText(example)

@@ -39,8 +39,7 @@ class StagedOpening(QObject):
         self._ahead = iter(ahead)
         self._fault: Exception | None = None
         self._kept: list[tuple[QObject, QEvent]] = []
-        self._timer = QTimer(self)
-        self._timer.setSingleShot(True)
+        self._timer = QTimer(self, singleShot=True)
         self._timer.timeout.connect(self._go_on)
         app = QCoreApplication.instance()
         assert app is not None

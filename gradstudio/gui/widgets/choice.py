@@ -15,9 +15,7 @@ class Choice(QRadioButton):
         self.setSizePolicy(policy)
         row = QHBoxLayout(self)
         row.setContentsMargins(24, 1, 0, 1)
-        label = QLabel(text)
-        label.setWordWrap(True)
-        label.setTextFormat(Qt.TextFormat.PlainText)
+        label = QLabel(text, wordWrap=True, textFormat=Qt.TextFormat.PlainText)
         label.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
         row.addWidget(label)
         self._row = row
