@@ -13,7 +13,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,21 +46,6 @@ if hasattr(signal, "SIGHUP"):
 
 settings.register_profile("gradstudio", deadline=None, derandomize="CI" in os.environ, database=None)
 settings.load_profile("gradstudio")
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
-    """Import what the tests need without PySide6 reading the source of each module; its hook is back for the tests."""
-    from gradstudio.gui import pyside_internals
-
-    hook = sys.modules.get(pyside_internals.HOOK)
-    asked = getattr(hook, pyside_internals.ASKED, None)
-    pyside_internals.leave_sources_unread()
-    try:
-        return (yield)
-    finally:
-        if asked is not None:
-            setattr(hook, pyside_internals.ASKED, asked)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
