@@ -26,7 +26,7 @@ from gradstudio.core.unknown import UNKNOWN, known_mask
 from gradstudio.gui.drawing import axes, heatmap_colors, pyqtgraph_internals
 from gradstudio.gui.drawing.envelope import INF, NAN, ZERO, Envelope
 from gradstudio.gui.drawing.heatmap_colors import NONFINITE, NOTHING, TOP, indices, lookup_table
-from gradstudio.gui.drawing.heatmap_image import LayerBins
+from gradstudio.gui.drawing.heatmap_image import CAPACITY, LayerBins
 from gradstudio.gui.drawing.marks import Marks
 from gradstudio.gui.drawing.series import PART
 from gradstudio.gui.drawing.shared_cursor import StepRange
@@ -556,7 +556,7 @@ def test_the_picture_of_the_layers_is_what_its_indices_say_however_it_came(shown
         colors, inside, outside = lookup_table(), 0, 0
         for x in range(screen.width()):
             column = to_heat.map(QPointF(x + 0.5, 0)).x()
-            if not 0 < column < heat._capacity or not 0.1 < column % 1 < 0.9:
+            if not 0 < column < CAPACITY or not 0.1 < column % 1 < 0.9:
                 continue
             for row in range(len(LAYERS)):
                 y = int(to_heat.inverted()[0].map(QPointF(0, row + 0.5)).y())
@@ -603,6 +603,24 @@ def test_what_was_not_measured_of_a_layer_has_no_colour(shown: tuple[PlotStack, 
     picture = stack.layers.image.image
     assert (picture[0] == NOTHING).all() and (picture[1, : rows // 8] == NOTHING).all() and picture[1, -1] == 0
     assert stack.layers.legend() == "linear colour"
+
+
+def test_the_page_of_a_layer_leaves_out_what_was_not_measured(shown: tuple[PlotStack, Simulator]) -> None:
+    stack, simulator = shown
+    values = np.ones((len(LAYER_METRICS), len(LAYERS)))
+    older = values.copy()
+    older[list(LAYER_METRICS).index("grad_mean") :] = UNKNOWN
+    for layers, words in ((older, ["largest |entry|"]), (values, ["largest |entry|", "std", "|mean|"])):
+        run = simulator.run = run_of([{"layers": layers}] * 3)
+        stack.refresh(simulator)
+        if not stack.has("layer_page") or not stack.layer_page.isVisible():
+            stack.toggle_layer()
+        stack.refresh(simulator)
+        entries, shares = stack.layer_page.largest, stack.layer_page.zeros
+        for told in (entries.legend(), entries.reading(run, 1), entries.spoken(run)):
+            assert [word for word in entries.words if word in told] == words
+        assert ("cut by value" in shares.legend()) == (layers is values)
+    stack.toggle_layer()
 
 
 def test_the_cursor_reads_every_plot_at_one_step(shown: tuple[PlotStack, Simulator]) -> None:
