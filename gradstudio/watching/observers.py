@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -19,9 +19,11 @@ from gradstudio.watching.hooks.torch_hooks import Roots
 from gradstudio.watching.ranks.inner_optimizers import is_within, optimizers_of
 from gradstudio.watching.script import model_layers
 from gradstudio.watching.steps.joined_observer import JoinedObserver
-from gradstudio.watching.steps.sink import Sink
 from gradstudio.watching.steps.step_observer import Observer
 from gradstudio.watching.steps.watch_options import Options
+
+if TYPE_CHECKING:
+    from gradstudio.watching.watcher import Watcher
 
 FRUITLESS = 8  # unsuccessful searches for trained weights, after which no more are made
 
@@ -31,7 +33,7 @@ class Observers:
 
     def __init__(
         self,
-        sink: Sink,
+        sink: Watcher,
         guard: Callable[[Any], Any],
         give_up: Callable[[str], None],
         options: Options,

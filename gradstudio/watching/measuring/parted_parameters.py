@@ -120,6 +120,9 @@ class _LocalShards(Parameters):
     def measure_gradient(self, scale: float = 1.0) -> Gradient:
         return super().measure_gradient(scale if self._refresh() else UNKNOWN)
 
+    def measure_gradient_later(self, scale: float = 1.0) -> Callable[[], Gradient]:
+        return super().measure_gradient_later(scale if self._refresh() else UNKNOWN)
+
     def glance_at_gradient(self) -> Gradient:
         return self.measure_gradient()  # a single rank does not know whether all of it is finite
 
