@@ -24,7 +24,7 @@ CPU_BUILDS = "https://download.pytorch.org/whl/cpu"
 REACHED = 10.0  # seconds within which an index answers
 NO_DEVICE = 100  # cudaErrorNoDevice
 SMOKE = (["doctor"], ["run", "rnn-explosion", "--quiet"])
-TESTS = ["tests/watching"]
+TESTS = ["tests/watching", "tests/crash"]
 
 
 def main(version: str, *arguments: str) -> int:
