@@ -51,14 +51,10 @@ def memory(
 
 def _say(footprint: Footprint, cures: list[Cure], budget: int) -> None:
     """Print a footprint for people."""
-    from gradstudio.core.footprint import PARTS
     from gradstudio.session.footprint import texts
 
     say(f"{texts.peak_text(footprint)}\n")
-    rows = [
-        (texts.PARTS[part], texts.size(footprint.at_peak[part]), texts.size(footprint.sizes[part])) for part in PARTS
-    ]
-    table(("", "At the peak", "At most"), rows, headed=True)
+    table(("", "At the peak", "At most"), texts.part_rows(footprint), headed=True)
     if budget:
         say(f"\n{texts.budget_text(footprint, budget)}")
     if cures:

@@ -28,6 +28,7 @@ from gradstudio.gui.widgets.viewed_step import ViewedStep
 from gradstudio.session.course.lesson_progress import Progress
 from gradstudio.session.machine.device_search import Machine
 from gradstudio.session.record.run import Run
+from gradstudio.session.record.run_outcome import is_critical
 from gradstudio.session.simulator import Simulator
 from gradstudio.session.words.run_state import describe
 
@@ -237,9 +238,7 @@ class DrawnWindow(QMainWindow):
         progress, tabs, page = self.lesson.progress, self.side.tabs.buttons, self.side.page
         to_do = progress is not None and bool(progress.steps) and not progress.whole
         tabs["lesson"].show_sign("accent" if to_do else "", "not done yet" if to_do else "")
-        broke = run.first_nonfinite_step is not None or any(
-            finding.severity == "critical" for finding in list(run.findings.values())
-        )
+        broke = run.first_nonfinite_step is not None or is_critical(run)
         if self._broke.has_changed(run.id, broke) and broke:
             self._unseen = True
             if page == "lesson" and not (progress is not None and progress.has_begun):

@@ -37,6 +37,11 @@ def peak_text(footprint: Footprint) -> str:
     return f"peak {size(footprint.peak)}, {place(footprint.phase, footprint.operation)}"
 
 
+def part_rows(footprint: Footprint) -> list[tuple[str, str, str]]:
+    """Return each use of memory with its size at the peak, and at most."""
+    return [(name, size(footprint.at_peak[part]), size(footprint.sizes[part])) for part, name in PARTS.items()]
+
+
 def budget_text(footprint: Footprint, budget: int) -> str:
     """Return whether a step fits into a run.memory_budget; "" if there is none."""
     if not budget:

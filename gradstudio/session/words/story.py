@@ -15,6 +15,7 @@ from gradstudio.session.record.own_steps import in_own_steps
 from gradstudio.session.record.ranked_findings import ranked_findings
 from gradstudio.session.record.run import MOST_ALIKE, Run
 from gradstudio.session.record.run_figures import Figures, count_of, figures, skipped_batches
+from gradstudio.session.record.run_outcome import is_critical
 from gradstudio.session.record.watched_script import WatchedScript
 from gradstudio.session.running.investigation import heading, sentence
 from gradstudio.session.words import names
@@ -33,8 +34,7 @@ def _headline(run: Run) -> str:
     if run.status == "failed":
         return "refused" if run.refused else f"failed after {steps}"
     if run.status == "finished":
-        critical = any(finding.severity == "critical" for finding in list(run.findings.values()))
-        return f"finished {steps}, but training was unhealthy" if critical else f"finished {steps}"
+        return f"finished {steps}, but training was unhealthy" if is_critical(run) else f"finished {steps}"
     if run.status == "interrupted":
         return f"interrupted after {_of_all(run)}: {names.CUT_OFF}"
     if not run.over:
@@ -51,7 +51,7 @@ def _of_all(run: Run) -> str:
 
 def tone(run: Run) -> Literal["good", "bad", "warning"]:
     """Return whether the run ended well."""
-    if any(finding.severity == "critical" for finding in list(run.findings.values())):
+    if is_critical(run):
         return "bad"
     tone = outcome(run).tone
     return "warning" if tone in ("dim", "accent") else tone

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from gradstudio.core.footprint import MB, PARTS, PHASES, Cure, Footprint
+from gradstudio.core.footprint import MB, PHASES, Cure, Footprint
 from gradstudio.session.files.report.blocks import Block, Plot, Prose, Section, Table
 from gradstudio.session.files.report.figures import Colours, frame
 from gradstudio.session.footprint import budget, texts
@@ -22,12 +22,9 @@ def memory(run: Run) -> Section | None:
     footprint, cures = footprints
     limit = run.experiment.run.memory_budget
     text = f"{texts.peak_text(footprint)}{f'; {texts.budget_text(footprint, limit)}' if limit else ''}."
-    rows = [
-        (texts.PARTS[part], texts.size(footprint.at_peak[part]), texts.size(footprint.sizes[part])) for part in PARTS
-    ]
     blocks: list[Block] = [
         Prose(text[0].upper() + text[1:]),
-        Table(("", "at the peak", "at most"), tuple(rows), (0.4, 0.3, 0.3)),
+        Table(("", "at the peak", "at most"), tuple(texts.part_rows(footprint)), (0.4, 0.3, 0.3)),
         Plot("memory", "Memory over one step", "after each operation", 1.3, _curve, (footprint, limit)),
     ]
     if cures:
