@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QRect, Qt, QTimer, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QWidget
+from PySide6.QtWidgets import QApplication, QPushButton, QWidget
 
 from gradstudio.core.experiment import Experiment, differing
 from gradstudio.core.knobs import value_text, values_text
@@ -13,6 +13,7 @@ from gradstudio.core.presets import Preset
 from gradstudio.core.text import plural
 from gradstudio.gui.code.code_view import ChangedLines, CodeView, changed_lines
 from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets.roles import role_label
 from gradstudio.gui.widgets.rows import NO_MARGINS, in_column, in_row
 from gradstudio.session.record.watched_script import WatchedScript
 from gradstudio.session.simulator import Simulator
@@ -31,13 +32,11 @@ class CodePanel(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self.caption = QLabel(wordWrap=True)
-        self.caption.setProperty("role", "dim")
+        self.caption = role_label("", "dim", wordWrap=True)
         self.view = CodeView()
         self.view.setAccessibleName("Program")
         self.setFocusProxy(self.view)
-        self.note = QLabel(textFormat=Qt.TextFormat.PlainText, wordWrap=True)
-        self.note.setProperty("role", "note")
+        self.note = role_label("", "note", textFormat=Qt.TextFormat.PlainText, wordWrap=True)
         self.copy = QPushButton("Copy")
         self.copy.setToolTip("Copies the whole program to the clipboard")
         self.copy.clicked.connect(self._copy)

@@ -13,6 +13,7 @@ from gradstudio.gui.diagnosis.fixes_panel import FixesPanel
 from gradstudio.gui.diagnosis.provenance_card import ProvenanceCard
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.flow_layout import FlowLayout
+from gradstudio.gui.widgets.roles import role_label
 from gradstudio.gui.widgets.rows import in_column, in_row
 from gradstudio.session.record.ranked_findings import ranked_findings
 from gradstudio.session.record.run import Run
@@ -37,14 +38,11 @@ class Card(QFrame):
         self.setObjectName("card")
         self._role = "dim"
         self._said: tuple[str, ...] = ()
-        self.title = QLabel(wordWrap=True)
-        self.title.setProperty("role", "title")
-        self.when = QLabel()
-        self.when.setProperty("role", "dim")
+        self.title = role_label("", "title", wordWrap=True)
+        self.when = role_label("", "dim")
         self.when.setAlignment(Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignRight)
         self.text = QLabel(wordWrap=True)
-        self.meaning = QLabel(wordWrap=True)
-        self.meaning.setProperty("role", "dim")
+        self.meaning = role_label("", "dim", wordWrap=True)
         for label in (self.title, self.text, self.meaning):
             label.setTextFormat(Qt.TextFormat.PlainText)
             label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)

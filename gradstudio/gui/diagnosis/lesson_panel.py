@@ -15,6 +15,7 @@ from gradstudio.gui.diagnosis.formula import Formulas
 from gradstudio.gui.diagnosis.lesson_step import MARKS, LessonStepRow
 from gradstudio.gui.services.jobs import Jobs
 from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets.roles import role_label
 from gradstudio.gui.widgets.rows import in_column
 from gradstudio.session.course.lesson_progress import Progress
 from gradstudio.session.record.run import Run
@@ -39,11 +40,9 @@ class LessonPanel(QWidget):
         self._at = 0  # index of the current step
         self._one_step = False  # whether only that step is shown
         self.formulas = Formulas(jobs, self)
-        self.heading = QLabel()
-        self.heading.setProperty("role", "heading")
+        self.heading = role_label("", "heading")
         self.summary = QLabel(wordWrap=True, textFormat=Qt.TextFormat.PlainText)
-        self.more = QLabel()
-        self.more.setProperty("role", "dim")
+        self.more = role_label("", "dim")
         self._grid = QGridLayout()
         self._grid.setHorizontalSpacing(8)
         self._grid.setVerticalSpacing(7)

@@ -24,6 +24,7 @@ from gradstudio.gui.gallery.game_card import GameCard
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.card_wall import AHEAD, SIDE, CardWall
 from gradstudio.gui.widgets.plain_grounds import scroll_area
+from gradstudio.gui.widgets.roles import role_label
 from gradstudio.gui.widgets.rows import NO_MARGINS, in_column, in_row
 from gradstudio.gui.widgets.search_line import SearchLine
 from gradstudio.gui.widgets.segments import Segments
@@ -44,10 +45,8 @@ class GalleryPage(QWidget):
     def __init__(self, *, at_first: bool) -> None:
         """`at_first`: whether the caller also iterates over `making` to create the cards."""
         super().__init__()
-        self.heading = QLabel("Choose what to break")
-        self.heading.setProperty("role", "title")
-        self.about = QLabel()
-        self.about.setProperty("role", "dim")
+        self.heading = role_label("Choose what to break", "title")
+        self.about = role_label("", "dim")
         self.search = SearchLine("Find lessons", "Shows the cards that have all these words in title, cause or text")
         self.by_cause, self.by_order = QPushButton("By cause"), QPushButton("In order")
         self.last, self.next = QPushButton(), QPushButton()

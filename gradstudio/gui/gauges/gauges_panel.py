@@ -20,6 +20,7 @@ from gradstudio.gui.widgets.change_watch import ChangeWatch
 from gradstudio.gui.widgets.page import Page
 from gradstudio.gui.widgets.picture import Picture
 from gradstudio.gui.widgets.plain_grounds import scroll_area
+from gradstudio.gui.widgets.roles import role_label
 from gradstudio.gui.widgets.rows import NO_MARGINS, in_column, in_row
 from gradstudio.session.record.run import Run
 from gradstudio.session.words import gauge_readings
@@ -84,8 +85,7 @@ class GaugesPanel(Page):
 
     def __init__(self) -> None:
         super().__init__()
-        self.note = QLabel(wordWrap=True)
-        self.note.setProperty("role", "dim")
+        self.note = role_label("", "dim", wordWrap=True)
         self.missing, self.measure = QLabel(), QPushButton("Measure at this step")
         self._make_cards()
         self.clipping = ClipCard()

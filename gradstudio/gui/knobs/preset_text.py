@@ -10,6 +10,7 @@ from gradstudio.core import preset_as_text
 from gradstudio.core.presets import Preset, PresetError
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.widgets.popups import TemporaryDialog
+from gradstudio.gui.widgets.roles import role_label
 
 LONGEST_PASTED = 30_000  # characters, some twenty times a preset's: wrapping more takes Qt long
 
@@ -65,8 +66,7 @@ class PastedPreset(TemporaryDialog):
         self.text.setAccessibleName("Text of the preset")
         self.text.setAccessibleDescription(about.text())
         self.text.setTabChangesFocus(True)
-        self.problem = QLabel(textFormat=Qt.TextFormat.PlainText, wordWrap=True)
-        self.problem.setProperty("role", "error")
+        self.problem = role_label("", "error", textFormat=Qt.TextFormat.PlainText, wordWrap=True)
         clipboard = QApplication.clipboard().text()
         if clipboard.strip().startswith(preset_as_text.PREFIX) and len(clipboard) <= LONGEST_PASTED:
             self.text.setPlainText(clipboard.strip())

@@ -9,6 +9,7 @@ from gradstudio.core.knobs import KnobError, value_text, values_text
 from gradstudio.gui.knobs.editors import Editor, editor_for
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.widgets.popups import TemporaryDialog
+from gradstudio.gui.widgets.roles import role_label
 from gradstudio.session.record.twins import another_value, can_differ, twin_experiment
 
 ABOUT = (
@@ -35,8 +36,7 @@ class TwinsDialog(TemporaryDialog):
         self.now.setWordWrap(True)
         self.problem.setWordWrap(True)
         self.problem.setProperty("role", "error")
-        about = QLabel(ABOUT, wordWrap=True)
-        about.setProperty("role", "dim")
+        about = role_label(ABOUT, "dim", wordWrap=True)
         form = QFormLayout()
         form.addRow("Knob", self.knob)
         form.addRow("Twin's value", self._place)

@@ -7,13 +7,14 @@ import math
 import numpy as np
 from PySide6.QtCore import QPointF, QRectF, Qt, Signal
 from PySide6.QtGui import QPainter
-from PySide6.QtWidgets import QFrame, QLabel, QPushButton, QSpinBox
+from PySide6.QtWidgets import QFrame, QPushButton, QSpinBox
 
 from gradstudio.core.layer_sample import BINS, PARTS, Histogram, LayerSample, Part
 from gradstudio.core.text import number, percent
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.parts_label import PartsLabel
 from gradstudio.gui.widgets.picture import Picture
+from gradstudio.gui.widgets.roles import role_label
 from gradstudio.gui.widgets.rows import in_column, in_row
 
 HEIGHT = 96  # px
@@ -75,8 +76,7 @@ class LayerHistograms(QFrame):
     def __init__(self) -> None:
         super().__init__()
         self.setObjectName("card")
-        title = QLabel("Layer: entries at step")
-        title.setProperty("role", "title")
+        title = role_label("Layer: entries at step", "title")
         self.step = QSpinBox()
         self.step.setObjectName("small")
         self.step.setAccessibleName("Step of the histograms")
@@ -87,8 +87,7 @@ class LayerHistograms(QFrame):
         self.look.setToolTip("Makes this step again from a snapshot, beside the run, and shows its entries")
         self.look.clicked.connect(self._ask)
         self.step.lineEdit().returnPressed.connect(self._ask)
-        self.note = QLabel(wordWrap=True)
-        self.note.setProperty("role", "dim")
+        self.note = role_label("", "dim", wordWrap=True)
         head = in_row(title, self.step, self.look, (self.note, 1), margins=(10, 5, 12, 0), spacing=8)
         row = in_row(margins=(12, 2, 12, 4), spacing=16)
         self.pictures: dict[Part, HistogramPicture] = {}

@@ -8,7 +8,7 @@ import time
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QAccessible
-from PySide6.QtWidgets import QFrame, QLabel, QPushButton, QWidget
+from PySide6.QtWidgets import QFrame, QPushButton, QWidget
 
 from gradstudio.core.provenance import PHASES, Provenance
 from gradstudio.core.text import number, percent, strong
@@ -17,6 +17,7 @@ from gradstudio.gui.drawing.network_blocks import Birth, DecadeScale, Flow, alon
 from gradstudio.gui.drawing.row_groups import Group
 from gradstudio.gui.plots.network_picture import NetworkPicture, NetworkState
 from gradstudio.gui.plots.plot_header import Legend
+from gradstudio.gui.widgets.roles import role_label
 from gradstudio.gui.widgets.rows import NO_MARGINS, in_column, in_row
 from gradstudio.gui.widgets.viewed_step import ViewedStep
 from gradstudio.session.record.run import Run
@@ -36,8 +37,7 @@ class NetworkPage(QFrame):
         self._looked = looked
         self.picture = NetworkPicture()
         self.legend = Legend()
-        self.note = QLabel(NO_STEP, wordWrap=True)
-        self.note.setProperty("role", "dim")
+        self.note = role_label(NO_STEP, "dim", wordWrap=True)
         self.note.setAlignment(Qt.AlignmentFlag.AlignCenter)
         in_column((self.note, 1), (self.picture, 1), of=self, margins=(1, 0, 1, 3))
         self.picture.hide()

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QFrame, QLabel, QPushButton, QWidget
+from PySide6.QtWidgets import QFrame, QPushButton, QWidget
 
 from gradstudio.gui.drawing.overlay import NAMES, SAMPLE, Overlaid, Overlays, sample
 from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets.roles import role_label
 from gradstudio.gui.widgets.rows import in_row
 
 LONGEST = 190  # px of a title, at most
@@ -64,8 +65,7 @@ class Chips(QWidget):
         self.clear.setToolTip("Remove all overlays from the plots")
         self.compare.clicked.connect(self.compare_asked)
         self.clear.clicked.connect(lambda: overlays.remove(*overlays.slots))
-        label = QLabel("Overlays")
-        label.setProperty("role", "dim")
+        label = role_label("Overlays", "dim")
         label.setToolTip("Runs and curves drawn over the run of the plots")
         self._row = in_row(label, 1, of=self, margins=(2, 0, 2, 0), spacing=6)
         for button in (self.compare, self.clear):

@@ -17,6 +17,7 @@ from gradstudio.gui.services.jobs import Jobs
 from gradstudio.gui.shell.task_line import TaskLine
 from gradstudio.gui.shell.written_line import WrittenLine
 from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets.roles import role_label
 from gradstudio.gui.widgets.rows import NO_MARGINS, in_row
 from gradstudio.session.record.own_steps import own_step
 from gradstudio.session.record.run import Run
@@ -91,8 +92,7 @@ class FiguresBar(QWidget):
         for figure in self.figures.values():
             place.addWidget(figure)
         place.addStretch(1)
-        self.note = QLabel()
-        self.note.setProperty("role", "dim")
+        self.note = role_label("", "dim")
         self._rate = Rate()
         self._totals = (0, 0, 0)  # rows counted so far, skipped steps, non-finite steps
         self._noted: tuple = ()  # text of the note, and the room for it in px

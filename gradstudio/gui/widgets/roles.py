@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from PySide6.QtWidgets import QLabel, QWidget
 
 
-def role_label(text: str, role: str) -> QLabel:
-    label = QLabel(text)
+def role_label(text: str, role: str, **properties: Any) -> QLabel:
+    label = QLabel(text, **properties)
     label.setProperty("role", role)
     return label
 
