@@ -27,7 +27,7 @@ EVERYTHING = [
 
 
 def figures(row):
-    return [getattr(row, name) for name in COLUMNS if name != "step_seconds"], row.layers.tolist()
+    return [getattr(row, name) for name in COLUMNS if name != "step_seconds"], row.layers.tobytes()
 
 
 @pytest.mark.parametrize(("knob", "table"), [
