@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,11 +19,9 @@ from gradstudio.watching.hooks.torch_hooks import Roots
 from gradstudio.watching.ranks.inner_optimizers import is_within, optimizers_of
 from gradstudio.watching.script import model_layers
 from gradstudio.watching.steps.joined_observer import JoinedObserver
+from gradstudio.watching.steps.sink import Sink
 from gradstudio.watching.steps.step_observer import Observer
 from gradstudio.watching.steps.watch_options import Options
-
-if TYPE_CHECKING:
-    from gradstudio.watching.watcher import Watcher
 
 FRUITLESS = 8  # unsuccessful searches for trained weights, after which no more are made
 
@@ -33,7 +31,7 @@ class Observers:
 
     def __init__(
         self,
-        sink: Watcher,
+        sink: Sink,
         guard: Callable[[Any], Any],
         give_up: Callable[[str], None],
         options: Options,

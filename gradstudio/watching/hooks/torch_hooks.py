@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -23,9 +23,6 @@ from gradstudio.engine.torch_internals.plain_optimizers import hooks_of_step
 from gradstudio.watching.hooks.guard import guarded, leave_uncompiled, leave_uncompiled_from_now_on
 from gradstudio.watching.hooks.loss_scales import LossScales, together
 from gradstudio.watching.hooks.trees import tensors_of
-
-if TYPE_CHECKING:
-    from gradstudio.watching.observers import Observers
 
 
 @dataclass(slots=True)
@@ -52,10 +49,31 @@ class Roots:
         return self._loss
 
 
-class Hooks:
-    """The hooks that call the observers, on the thread of the script. A fault in these removes all hooks."""
+class Listener(Protocol):
+    """Receives the callbacks from torch. Each method is called on the thread of the script."""
 
-    def __init__(self, listener: Observers, give_up: Callable[[str], None]) -> None:
+    def on_optimizer(self, optimizer: Optimizer) -> None: ...
+    def before_calling_backward(self) -> None: ...
+    def before_backward(self, roots: Roots) -> None: ...
+    def after_backward(self, roots: Roots) -> None: ...
+    def before_step(self, optimizer: Optimizer, arguments: Any, named: Any) -> Any: ...
+    def after_step(self, optimizer: Optimizer, arguments: Any, named: Any) -> None: ...
+    def before_scaled_step(self, optimizer: Optimizer) -> None: ...
+    def after_scaled_step(self, optimizer: Optimizer) -> None: ...
+    def on_clip(self, kind: str, limit: float, gradients: Sequence[Tensor], parameters: Sequence[Tensor]) -> None: ...
+    def after_clipping(self) -> None: ...
+    def on_schedule(self, scheduler: LRScheduler) -> None: ...
+    def on_compile(self, model: nn.Module) -> None: ...
+    def before_eval(self, module: nn.Module) -> None: ...
+    def on_autocast(self, dtype: torch.dtype) -> None: ...
+    def before_copying(self) -> None: ...
+    def after_copying(self) -> None: ...
+
+
+class Hooks:
+    """The hooks of one listener. A fault in it removes all of them."""
+
+    def __init__(self, listener: Listener, give_up: Callable[[str], None]) -> None:
         self._listener = listener
         self._depth = _Depth()
         self._backward_at_work = autograd_nodes.active_backward()

@@ -8,10 +8,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from gradstudio.core.events import Kind
+from gradstudio.core.row import Layer
 from gradstudio.core.text import join_with_and, number
 from gradstudio.core.unknown import is_known
 from gradstudio.watching.births.step_births import NO_BIRTH
@@ -23,12 +25,21 @@ from gradstudio.watching.ranks.merging import Shares, merge
 from gradstudio.watching.ranks.rank_letters import Box, Figures, Letter
 from gradstudio.watching.steps.measured_step import MeasuredStep
 
-if TYPE_CHECKING:
-    from gradstudio.watching.recording.watched_run import WatchedRun
-
 COMES_WITHIN = 60.0  # seconds in which the other ranks must have begun, too
 SILENT = 20.0  # seconds without a letter, after which a rank is lost: it writes one at every round
 AT_THE_END = 5.0  # seconds that rank 0 waits for the last letters
+
+
+class Joinable(Protocol):
+    """A run of this process in which other ranks take part."""
+
+    id: str
+    layers: tuple[Layer, ...]
+
+    @property
+    def has_diverged(self) -> bool: ...
+    def take(self, made: MeasuredStep) -> Any: ...
+    def note(self, text: str, kind: Kind = "notice") -> None: ...
 
 
 class Sender:
@@ -36,7 +47,7 @@ class Sender:
     rank 0 has none with the same parameters."""
 
     def __init__(
-        self, mail: Mail, place: Place, card: dict[str, Any], local_run: WatchedRun, keep: Callable[[], object]
+        self, mail: Mail, place: Place, card: dict[str, Any], local_run: Joinable, keep: Callable[[], object]
     ) -> None:
         """`keep` records the run here."""
         self._mail, self._place, self._card = mail, place, card
@@ -134,7 +145,7 @@ class Collector:
         mail: Mail,
         place: Place,
         card: dict[str, Any],
-        local_run: WatchedRun,
+        local_run: Joinable,
         on_record: Callable[[Any], object],
     ) -> None:
         """`local_run` is the run that is recorded; `on_record` is called with the outcome of each of its steps."""

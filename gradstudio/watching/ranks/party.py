@@ -6,15 +6,12 @@ import hashlib
 import os
 from collections.abc import Callable
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gradstudio.watching.hooks.guard import say
 from gradstudio.watching.hooks.rank_place import Place
-from gradstudio.watching.ranks.joined_run import Collector, Sender
+from gradstudio.watching.ranks.joined_run import Collector, Joinable, Sender
 from gradstudio.watching.ranks.mail import Mail, Postman
-
-if TYPE_CHECKING:
-    from gradstudio.watching.recording.watched_run import WatchedRun
 
 OnRecord = Callable[[Any, Any], object]
 
@@ -30,7 +27,7 @@ class Party:
         self._on_record, self._keep = on_record, keep
         self._postman = Postman()
 
-    def join(self, local_run: WatchedRun, place: Place, share: dict[str, list[int]]) -> Sender | Collector | None:
+    def join(self, local_run: Joinable, place: Place, share: dict[str, list[int]]) -> Sender | Collector | None:
         """Return the handler of a run's steps from the first on; None if the ranks cannot reach one another. `share` is
         this rank's shard of each layer."""
         known = hashlib.sha256(repr([(layer.name, layer.size) for layer in local_run.layers]).encode()).hexdigest()

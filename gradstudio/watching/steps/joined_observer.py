@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch.optim import Optimizer
 
@@ -12,17 +12,15 @@ from gradstudio.watching.hooks.torch_hooks import Roots
 from gradstudio.watching.measuring.parameters import NO_LAYERS, Change, Gradient
 from gradstudio.watching.steps.joined_optimizers import JoinedOptimizers, Parts, members_of, together
 from gradstudio.watching.steps.script_facts import loss_of, rate_of
+from gradstudio.watching.steps.sink import Sink
 from gradstudio.watching.steps.step_observer import Observer, found_inf
-
-if TYPE_CHECKING:
-    from gradstudio.watching.watcher import Watcher
 
 
 class JoinedObserver(Observer):
     """Watches the optimizers of several observers from their first step on. A step is complete when all of them have
     stepped, or some of them by the next backward pass."""
 
-    def __init__(self, sink: Watcher, members: Sequence[Observer], guard: Callable[[Any], Any]) -> None:
+    def __init__(self, sink: Sink, members: Sequence[Observer], guard: Callable[[Any], Any]) -> None:
         first = members[0]
         super().__init__(sink, None, None, guard, first.name, options=first.options)
         optimizers = [each for member in members for each in members_of(member.optimizer)]

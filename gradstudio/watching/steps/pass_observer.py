@@ -6,7 +6,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
@@ -32,13 +32,11 @@ from gradstudio.watching.steps.late_reduction import LateReduction
 from gradstudio.watching.steps.measured_step import MeasuredStep
 from gradstudio.watching.steps.open_step import OpenStep
 from gradstudio.watching.steps.script_facts import SettingsReader
+from gradstudio.watching.steps.sink import Sink
 from gradstudio.watching.steps.told_figures import LoggedFigures
 from gradstudio.watching.steps.trained_models import TrainedModels
 from gradstudio.watching.steps.training_checks import TrainingChecks
 from gradstudio.watching.steps.watch_options import Options
-
-if TYPE_CHECKING:
-    from gradstudio.watching.watcher import Watcher
 
 _DEFAULT = Options()
 
@@ -48,7 +46,7 @@ class PassObserver(TrainedModels):
 
     def __init__(
         self,
-        sink: Watcher,
+        sink: Sink,
         optimizer: Optimizer | None,
         model: nn.Module | None,
         guard: Callable[[Any], Any],
@@ -60,8 +58,7 @@ class PassObserver(TrainedModels):
         optimizer nor a model. One of `options.every` steps is measured in full, and so is each non-finite one."""
         self.options = options
         super().__init__(optimizer, model, tensors, guard)
-        self.name, self.told = name, LoggedFigures()
-        self._sink: Any = sink
+        self._sink, self.name, self.told = sink, name, LoggedFigures()
         self.recorder = self.births.passes.recorder = Recorder(options.records, options.record_budget)
         self._guarded_ready = guard(self.make_ready)
         self.claimed = False  # whether it has trained; until then it may be trained by another thread
@@ -89,7 +86,7 @@ class PassObserver(TrainedModels):
         self._step = OpenStep()
         self._spikes = Spikes() if options.on_spike else None
         self._late_reduction: LateReduction | None = None  # in a multi-process training
-        self._training = TrainingChecks(self, partial(self._sink.find, self))
+        self._training = TrainingChecks(self, partial(sink.find, self))
 
     def all_optimized_parameters(self) -> set[int] | None:
         """Return the ids of the parameters of all optimizers of the process; None if not all of them are watched."""
