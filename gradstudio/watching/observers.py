@@ -302,6 +302,10 @@ class Observers:
         for observer in self._of_this_thread():
             observer.before_eval(module)
 
+    def on_seed(self, seed: Any) -> None:
+        for observer in self._of_this_thread():
+            observer.on_seed(seed)
+
     def on_autocast(self, dtype: torch.dtype) -> None:
         if not torch.is_grad_enabled():
             return  # an evaluation

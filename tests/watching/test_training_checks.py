@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Categorical
 from torch.nn import functional
+from torch.nn import functional as F
 from torch.optim import SGD, Adam
 
 from gradstudio.core.diagnosis.finding import Finding
@@ -406,6 +407,97 @@ def test_a_loss_that_is_solved_is_not_called_flat(watch: Watch) -> None:
     assert not run.history.column("grad_norm", len(run.history) - LOOK_EVERY).any()
     of_zeros = ("vanishing_gradient", "gradient_of_zero", "loss_not_decreasing")
     assert not [each for each in in_order(run) if each.rule in of_zeros and each.severity != "info"]
+
+
+class Dropping(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 8), nn.Linear(8, 1)
+
+
+class Always(Dropping):
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.last(F.dropout(self.first(inputs), 0.5))
+
+
+class InTraining(Dropping):
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.last(F.dropout(self.first(inputs), 0.5, training=self.training))
+
+
+@pytest.mark.parametrize("kind", [Always, InTraining])
+def test_a_dropout_that_no_mode_ends_is_noted(watch: Watch, kind: Any) -> None:
+    model = kind()
+    found = trained(watch, model, lambda: model(x()).square().mean(), 5)
+    assert ("endless_dropout" in found) is (kind is Always)
+    assert kind is InTraining or "test_training_checks.py:" in found["endless_dropout"].evidence
+
+
+@pytest.mark.parametrize(("share", "is_fault"), [(0.9, True), (0.5, False)])
+def test_a_dropout_of_most_inputs_is_noted(watch: Watch, share: float, is_fault: bool) -> None:
+    model = nn.Sequential(nn.Linear(6, 8), nn.Dropout(share), nn.Linear(8, 1))
+    found = trained(watch, model, lambda: model(x()).square().mean(), 5)
+    assert ("dropout_high" in found) is is_fault
+    assert not is_fault or "`nn.Dropout(0.1)`" in found["dropout_high"].remedies[0]
+
+
+@pytest.mark.parametrize("each", [1, 5])
+def test_a_seed_that_is_set_in_each_step_is_named(watch: Watch, each: int) -> None:
+    """A validation may set it now and then."""
+    model = small_net()
+    optimizer = SGD(model.parameters(), lr=0.01)
+    one = watch(model, optimizer)
+    for step in range(STEPS):
+        if step % each == 0:
+            torch.manual_seed(3)
+        optimizer.zero_grad()
+        model(x()).square().mean().backward()
+        optimizer.step()
+    found = told(one)
+    assert ("seed_each_step" in found) is (each == 1)
+    assert each > 1 or "`torch.manual_seed(3)`" in found["seed_each_step"].evidence
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_term_that_is_always_0_is_noted(watch: Watch, same: bool) -> None:
+    other = small_net(1)
+
+    def step_of(_: Any, net: nn.Module, step: int) -> Tensor:
+        inputs = x()
+        goal = (net if same else other)(inputs).detach()
+        return (net(inputs) - 1).square().mean() + functional.mse_loss(net(inputs), goal)
+
+    assert ("term_of_zero" in judged(watch, step_of)) is same
+
+
+@pytest.mark.parametrize("padded", [True, False])
+def test_labels_of_which_most_are_of_one_class_are_noted(watch: Watch, padded: bool) -> None:
+    def step_of(_: Any, net: nn.Module, step: int) -> Tensor:
+        labels = torch.arange(16) % 4 if not padded else torch.arange(16).clamp_max(3) % 4
+        return functional.cross_entropy(net(x()), labels)
+
+    found = judged(watch, step_of, model=nn.Linear(6, 4))
+    assert ("one_label" in found) is padded
+    if padded:
+        assert "81 % of the labels were 3." in found["one_label"].evidence
+        assert "`ignore_index=3`" in found["one_label"].remedies[0]
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_a_tensor_made_of_a_parameter_is_named(watch: Watch, plain: bool) -> None:
+    class Centres(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            drawn = torch.randn(3, 6)
+            self.centres = nn.Parameter(drawn.double()).float() if plain else nn.Parameter(drawn)
+            self.body = nn.Linear(6, 6)
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            return self.body(inputs) @ self.centres.T
+
+    found = judged(watch, lambda _, net, step: net(x()).square().mean(), model=Centres(), steps=10)
+    assert ("plain_tensor" in found) is plain
+    assert not plain or "`self.centres` is assigned" in found["plain_tensor"].remedies[0]
 
 
 @pytest.mark.parametrize("spoiled", [True, False])

@@ -22,6 +22,7 @@ ORDER = (
     "activation_twice", "probabilities_for_logs", "shapes_broadcast", "targets_beyond", "out_of_reach",
     "label_is_blank", "labels_alike", "norm_of_one", "labels_not_signed", "constant_term",
     "loss_without_floor", "clips_nothing", "not_frozen", "held_twice", "large_scores", "divisor_passes_0",
+    "seed_each_step", "plain_tensor", "dropout_high", "endless_dropout", "term_of_zero", "one_label",
     "norm_momentum", "evaluation_mode", "outputs_alike",
     "singular_matrix", "harmless_loss", "nothing_moves", "schedule_off_beat", "statistics_of_validation",
     "large_inputs", "large_targets", "saturating_loss", "rounded_updates",

@@ -60,6 +60,40 @@ _FAULTS: dict[str, _Fault] = {
         "It is a constant for the training: only the other terms fall by what is learned.",
         ("{}",),
     ),
+    "dropout_high": _Fault(
+        "info", "A dropout that drops most of its inputs",
+        "In torch the number is the share that is dropped, elsewhere that which is left.",
+        ("`nn.Dropout({})`, if that is the share to drop",),
+    ),
+    "endless_dropout": _Fault(
+        "info", "A dropout that drops in evaluation too",
+        "By itself `F.dropout` does not know the mode of the model, and drops always. If that is meant, as for samples "
+        "of an uncertainty, nothing is wrong.",
+        ("`training=self.training` in this call of `F.dropout`",),
+    ),
+    "seed_each_step": _Fault(
+        "warning", "The same seed in each step",
+        "What is drawn after it is the same in each step: the batch, the noise, the units that drop out. The model "
+        "learns these alone.",
+        ("`torch.manual_seed(...)` once, before the loop",),
+    ),
+    "term_of_zero": _Fault(
+        "info", "A term of the loss that is always 0",
+        "An output that equals its target in all digits is the target: both come from one model, or from one tensor.",
+        ("`copy.deepcopy(model)` for the model that gives the target",),
+    ),
+    "one_label": _Fault(
+        "info", "Most labels are of one class",
+        "The loss is small where the model says this class alone. If it stands for padding, the loss should not count "
+        "it; if classes are that rare, nothing is wrong.",
+        ("`ignore_index={}` in the loss, if this class is the padding",),
+    ),
+    "plain_tensor": _Fault(
+        "warning", "A tensor made of a parameter, and not itself one",
+        "A module has the parameters that it is given as they are. What is computed of one, as by a factor or `.to()`, "
+        "is a plain tensor: `parameters()` does not have it, and it is never trained.",
+        ("`nn.Parameter(...)` as the last call where `{}` is assigned",),
+    ),
     "divisor_passes_0": _Fault(
         "info", "A weight that is divided by passes 0",
         "Near 0 the quotient and its gradient are without bounds, and behind it the sign is another: no small step "
@@ -83,7 +117,7 @@ _FAULTS: dict[str, _Fault] = {
         "critical", "A loss without a least value",
         "No output is the best one: the larger that term, the lower the loss, so it falls faster and faster until "
         "numbers overflow. Such a term has the wrong sign, or lacks a bound.",
-        ("the other sign on the term with `{}` in the loss",),
+        ("the other sign (`-` for `+`, or `+` for `-`) before the whole term of the loss that holds this `{}`",),
     ),
     "not_frozen": _Fault(
         "warning", "Parameters that were meant to be frozen",

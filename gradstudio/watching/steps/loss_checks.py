@@ -26,8 +26,9 @@ LOOKS = 10  # consecutive looks that have to agree
 _NEAR, _NEAR_CHANCE = 0.02, 0.01  # distance from a level, relative to it: the mean of that, and the largest
 _MOST_COLUMNS, _MOST_CLASSES = 10_000, 1_000  # number of targets whose means are kept
 _LARGE, _LARGEST = 30.0, 100.0  # root mean square and largest value of unscaled inputs
-_FALLS = 5  # looks that are needed to see whether a loss falls without an end
+_FALLS = 5  # looks that are needed to see whether a loss falls without an end, or what its labels are
 _FASTER = 2.0  # times as far in the later half as in the earlier one: 1 is a line, and 3 a square
+_MOST_ALIKE = 0.7  # share of one class among the labels
 _FAR = 3.0  # times the loss of a guess
 _TWO = ("binary_cross_entropy_with_logits", "binary_cross_entropy")
 _JUDGED = {
@@ -64,6 +65,8 @@ class LossChecks:
         self._targets = ""  # the observation about targets that are too large
         self._inputs = ""  # the observation about an input that is too large
         self._scores = ""  # the observation about a first loss far above that of a guess
+        self._zeros = 0  # looks, all so far, at which a term was exactly 0
+        self._looks = 0
         self._beside = ""  # a term beside that of the targets, which is a sum
         self._falls: list[tuple[int, Tensor]] = []  # step and loss of all looks at one without a least value
         self._endless = ""  # the operation of its term
@@ -77,6 +80,8 @@ class LossChecks:
             if term is not None and (seen := _look_at(term.node, losses[0] if alone else None, step)) is not None:
                 self._seen.append(seen)
                 self._beside = beside
+            self._looks += 1
+            self._zeros += any(_is_exactly_0(term) for term in terms_of(losses))
             if operation := without_floor(losses):
                 self._endless = operation
                 self._falls.append((step, losses[0].detach()))
@@ -95,12 +100,28 @@ class LossChecks:
             self._tell("loss_at_rest", f"{text}{self._beside}", self._seen[0].step, known=known)
         if self._endless and (text := self._endless_fall()):
             self._tell("loss_without_floor", text, self._falls[0][0], known=self._endless)
+        if self._looks >= LOOKS and self._zeros == self._looks:
+            text = f"`mse_loss`, a term of the loss, was exactly 0 at each of {self._looks} looks."
+            self._tell("term_of_zero", text, 0)
+        self._look_at_labels()
         if self._scores:
             self._tell("large_scores", self._scores, 0)
         if self._targets:
             self._tell("large_targets", self._targets, 0)
         if self._inputs:
             self._tell("large_inputs", self._inputs, 0, severity="warning" if text else "info")
+
+    def _look_at_labels(self) -> None:
+        """Report that most labels are of one class, if they are at all of the latest looks."""
+        if len(self._seen) < _FALLS or {(seen.kind, seen.mean.shape) for seen in self._seen} != {
+            ("classes", self._seen[0].mean.shape)
+        }:
+            return
+        least, most = torch.stack([seen.mean for seen in self._seen]).min(0).values.max(0)
+        if float(least) >= _MOST_ALIKE:
+            share = f"at least {100 * float(least):.0f} % of the labels were {int(most)}"
+            text = f"At each of the latest {len(self._seen)} looks {share}."
+            self._tell("one_label", text, self._seen[0].step, known=str(int(most)))
 
     def _first_loss(self) -> str:
         """Return how far the first cross entropy is above that of a guess; "" if it is not."""
@@ -159,6 +180,14 @@ class LossChecks:
         other = (1 - whole).log() if self._seen[0].kind == "two" else torch.zeros_like(whole)
         parts = [-(seen.mean * whole.log() + (1 - seen.mean) * other) for seen in self._seen]
         return [float(part.mean() if self._seen[0].kind == "two" else part.sum()) for part in parts]
+
+
+def _is_exactly_0(term: Term) -> bool:
+    """Return whether a squared error is 0 because the output is its target."""
+    given, target = _saved_tensor(term.node, "self"), _saved_tensor(term.node, "target")
+    if operation_of(term.node.name()) != "mse_loss" or given is None or target is None:
+        return False
+    return given.shape == target.shape and torch.equal(given.detach(), target)
 
 
 def _large_input(roots: Sequence[Tensor], mark: str) -> str:

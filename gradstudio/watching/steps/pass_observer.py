@@ -326,6 +326,10 @@ class PassObserver(TrainedModels):
             elif is_first and not is_early and self._late_reduction is not None:
                 self._late_reduction.before_clip(self.parameters, self._step)
 
+    def on_seed(self, seed: Any) -> None:
+        """The script sets the seed of torch."""
+        self._training.setup.on_seed(seed)
+
     def on_empty_clip(self) -> None:
         """A call that clips got no parameters."""
         self._training.setup.on_empty_clip()

@@ -4,7 +4,7 @@ gradient, and those that are frozen."""
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from torch import Tensor, nn
@@ -71,6 +71,7 @@ class ReachChecks:
     def look(self, roots: Sequence[Tensor]) -> None:
         """Check whether an optimizer holds what a backward pass reaches, and whether another holds some of the same."""
         self._look_at_others()
+        self._look_at_plain_tensors(roots)
         if not (names := self._unheld_names(roots)):
             return
         text = f"A backward pass brings gradients to {in_words(names)}, which no optimizer holds."
@@ -93,6 +94,19 @@ class ReachChecks:
             mend = f"`{self._name} = torch.optim....(part.parameters(), ...)` of its own part, not that of `{other}`"
             self._tell("held_twice", text, 0, known=mend)
             return
+
+    def _look_at_plain_tensors(self, roots: Sequence[Tensor]) -> None:
+        """Look for tensors that a module keeps and that were computed from a parameter which nobody has."""
+        held = self._observer.all_optimized_parameters()
+        leaves = {id(leaf) for leaf in leaves_before(roots) if isinstance(leaf, nn.Parameter)} - (held or set())
+        for part in _modules_in_script() if held and leaves else ():
+            for name, value in vars(part).items():
+                if not isinstance(value, Tensor) or value.grad_fn is None:
+                    continue
+                if any(id(leaf) in leaves for leaf in leaves_before([value])):
+                    text = f"`{name}` of {type(part).__name__} was computed from a parameter that no module has."
+                    self._tell("plain_tensor", text, 0, known=f"self.{name}")
+                    return
 
     def _unheld_names(self, roots: Sequence[Tensor]) -> tuple[str, ...]:
         """Return the parameters that a backward pass reaches and that belong to no optimizer of the process, by the
@@ -166,9 +180,14 @@ def name_of_optimizer(optimizer: Any) -> str:
     return name_of(main_of(optimizer)).rpartition(".")[2] or "optimizer"
 
 
+def _modules_in_script() -> Iterator[nn.Module]:
+    """Yield the modules that the running code of the script can reach."""
+    return (part for _, value in variables() if isinstance(value, nn.Module) for part in value.modules())
+
+
 def _plain_list() -> str:
     """Return where a module of the script keeps modules in a plain container; "" if none does."""
-    for each in (part for _, value in variables() if isinstance(value, nn.Module) for part in value.modules()):
+    for each in _modules_in_script():
         for name, value in vars(each).items():
             inner = list(value.values()) if isinstance(value, dict) else value
             if name[0] != "_" and isinstance(inner, (list, tuple)) and any(isinstance(one, nn.Module) for one in inner):
