@@ -233,6 +233,14 @@ if "flat" in WHAT:
     policy = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     flat("flat, mixed", around(Net(), use_orig_params=True, sharding_strategy=kept, mixed_precision=policy))
     train("flat, whole", around(Net(), use_orig_params=True, sharding_strategy=ShardingStrategy.NO_SHARD))
+    hybrid = partial(around, use_orig_params=True, sharding_strategy=ShardingStrategy.HYBRID_SHARD)
+    flat(
+        "flat, in one group",
+        hybrid(Net(), device_mesh=init_device_mesh("cpu", (1, ranks), mesh_dim_names=("of", "in"))),
+    )
+    train(
+        "flat, in groups", hybrid(Net(), device_mesh=init_device_mesh("cpu", (ranks, 1), mesh_dim_names=("of", "in")))
+    )
     flat("flat, nan", around(Net(), use_orig_params=True), nan=2)
 if rank == 0:
     with open(OUT, "w") as file:

@@ -116,8 +116,11 @@ def test_parts_of_a_gradient_are_added_up(trained: Trained, title: str) -> None:
 
 @pytest.mark.parametrize(
     "title",
-    ["flat", "flat, in one", "flat, accumulated", "flat, nested", "flat, mixed", "flat, whole", "flat, nan"],
-)
+    [
+        "flat", "flat, in one", "flat, accumulated", "flat, nested", "flat, mixed", "flat, whole", "flat, in one group",
+        "flat, in groups", "flat, nan",
+    ],
+)  # fmt: skip
 def test_pieces_of_flat_parameters_are_added_up(trained: Trained, title: str) -> None:
     agrees(trained, title)
     layers = trained.runs[title].history.layers

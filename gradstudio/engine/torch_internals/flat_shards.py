@@ -6,14 +6,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+import torch.distributed as dist
 from torch import Tensor, nn
 
 
 class Piece(NamedTuple):
-    """What a tensor is a piece of: the shape of the whole, and the number of processes that share it, 0 if unknown."""
+    """What a tensor is a piece of: the shape of the whole, the ranks that have a piece each, () if unknown, and whether
+    other ranks have the same pieces."""
 
     shape: tuple[int, ...]
-    ranks: int
+    ranks: tuple[int, ...]
+    is_copied: bool = False
 
 
 def is_piece(tensor: Tensor) -> bool:
@@ -28,7 +31,9 @@ def pieces_of(modules: Iterable[nn.Module]) -> Iterator[tuple[Tensor, Piece]]:
         flat: Any = getattr(handle, "flat_param", None)
         if not isinstance(flat, Tensor):
             continue
-        ranks = handle.world_size if getattr(handle, "uses_sharded_strategy", True) else 1
-        shapes = [tuple(shape) for shape in getattr(flat, "_shapes", ())]
-        yield flat, Piece((sum(getattr(flat, "_numels", ())),), ranks)
-        yield from zip(getattr(flat, "_params", None) or (), [Piece(shape, ranks) for shape in shapes], strict=False)
+        strategy = getattr(getattr(handle, "_sharding_strategy", None), "name", "")
+        ranks = tuple(dist.get_process_group_ranks(handle.process_group)) if strategy else ()
+        of = (ranks[:1], True) if strategy == "NO_SHARD" else (ranks, "HYBRID" in strategy)
+        yield flat, Piece((sum(getattr(flat, "_numels", ())),), *of)
+        whole = [Piece(tuple(shape), *of) for shape in getattr(flat, "_shapes", ())]
+        yield from zip(getattr(flat, "_params", None) or (), whole, strict=False)

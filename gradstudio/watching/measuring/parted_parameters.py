@@ -29,7 +29,7 @@ def whole_shapes(tensors: Sequence[Tensor]) -> list[tuple[int, ...]]:
 
 def _pieces(tensors: Sequence[Tensor]) -> dict[int, Piece]:
     """Return what tensors of FullyShardedDataParallel are pieces of, by their ids."""
-    pieces = {id(tensor): Piece(tuple(tensor.shape), 0) for tensor in tensors if is_piece(tensor)}
+    pieces = {id(tensor): Piece(tuple(tensor.shape), ()) for tensor in tensors if is_piece(tensor)}
     every = pieces_of(living(nn.Module)) if pieces else ()
     return pieces | {id(tensor): piece for tensor, piece in every if id(tensor) in pieces}
 
@@ -52,15 +52,17 @@ def share_of(
         mesh: Any = getattr(tensor, "device_mesh", None)
         at = mesh.get_coordinate() if mesh is not None else None
         if (piece := pieces.get(id(tensor))) is not None:
-            is_parted, among = piece.ranks != 1, piece.ranks
+            is_parted, is_counted = len(piece.ranks) != 1, 0 in piece.ranks
+            is_known = piece.is_copied or len(piece.ranks) == ranks
         else:
             is_parted = any(each.is_shard() for each in placements)
-            among = mesh.mesh.numel() if mesh is not None and at is not None else 0
-        if is_parted and among != ranks:
+            is_known = mesh is not None and at is not None and mesh.mesh.numel() == ranks
+            copies = [each.is_replicate() and where > 0 for each, where in zip(placements, at or (), strict=False)]
+            is_counted = not any(copies)
+        if is_parted and not is_known:
             share["sizes"][place] = -1
-        copies = [each.is_replicate() and where > 0 for each, where in zip(placements, at or (), strict=False)]
         share["parted"].append(int(is_parted))
-        share["counted"].append(int(not any(copies)))
+        share["counted"].append(int(is_counted))
     if grouped is None:
         return share
     sizes, parted, counted = (grouped(values) for values in share.values())
