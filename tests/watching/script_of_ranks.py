@@ -238,9 +238,6 @@ if "flat" in WHAT:
         "flat, in one group",
         hybrid(Net(), device_mesh=init_device_mesh("cpu", (1, ranks), mesh_dim_names=("of", "in"))),
     )
-    train(
-        "flat, in groups", hybrid(Net(), device_mesh=init_device_mesh("cpu", (ranks, 1), mesh_dim_names=("of", "in")))
-    )
     flat("flat, nan", around(Net(), use_orig_params=True), nan=2)
 if rank == 0:
     with open(OUT, "w") as file:

@@ -118,7 +118,7 @@ def test_parts_of_a_gradient_are_added_up(trained: Trained, title: str) -> None:
     "title",
     [
         "flat", "flat, in one", "flat, accumulated", "flat, nested", "flat, mixed", "flat, whole", "flat, in one group",
-        "flat, in groups", "flat, nan",
+        "flat, nan",
     ],
 )  # fmt: skip
 def test_pieces_of_flat_parameters_are_added_up(trained: Trained, title: str) -> None:
