@@ -470,15 +470,15 @@ def test_a_term_that_is_always_0_is_noted(watch: Watch, same: bool) -> None:
     assert ("term_of_zero" in judged(watch, step_of)) is same
 
 
-@pytest.mark.parametrize("padded", [True, False])
-def test_labels_of_which_most_are_of_one_class_are_noted(watch: Watch, padded: bool) -> None:
+@pytest.mark.parametrize(("padded", "ignored"), [(True, -100), (False, -100), (True, 3)])
+def test_labels_of_which_most_are_of_one_class_are_noted(watch: Watch, padded: bool, ignored: int) -> None:
     def step_of(_: Any, net: nn.Module, step: int) -> Tensor:
         labels = torch.arange(16) % 4 if not padded else torch.arange(16).clamp_max(3) % 4
-        return functional.cross_entropy(net(x()), labels)
+        return functional.cross_entropy(net(x()), labels, ignore_index=ignored)
 
     found = judged(watch, step_of, model=nn.Linear(6, 4))
-    assert ("one_label" in found) is padded
-    if padded:
+    assert ("one_label" in found) is (padded and ignored < 0)
+    if padded and ignored < 0:
         assert "81 % of the labels were 3." in found["one_label"].evidence
         assert "`ignore_index=3`" in found["one_label"].remedies[0]
 

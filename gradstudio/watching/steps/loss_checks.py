@@ -278,7 +278,8 @@ def _look_at(node: Any, loss: Tensor | None, step: int) -> _Batch | None:
         if not 1 < classes <= _MOST_CLASSES or before != "log_softmax":
             return None
         # ignored labels are counted after the last class
-        places = target.flatten().where(target.flatten() >= 0, classes)
+        flat = target.flatten()
+        places = flat.where((flat >= 0) & (flat != signed(node._saved_ignore_index)), classes)
         counts = torch.zeros(classes + 1, device=target.device).scatter_add_(0, places, torch.ones_like(places).float())
         mean = counts[:-1] / counts[:-1].sum()
         return _Batch(step, "classes", loss, mean, mean)
