@@ -82,6 +82,7 @@ _NOT_OF_A_SHORT_MEMORY = (
 _CAUSES_WHERE_GRAVE = {
     **dict.fromkeys(("undivided_sum", "large_inputs"), _TOO_LARGE),
     "divisor_passes_0": (*_TOO_LARGE, "nonfinite_loss", "nonfinite_gradient"),
+    "dropout_high": ("dead_units", "loss_at_rest", "loss_not_decreasing"),
     **dict.fromkeys(("large_targets", "large_scores"), (*_TOO_LARGE, "loss_not_decreasing")),
     "saturating_loss": ("vanishing_gradient", "update_ratio_low"),
 }
@@ -91,6 +92,7 @@ _EXPLAINED_BY_THE_SCRIPT = {
         ("targets_beyond", "large_inputs", "large_targets", "undivided_sum", "large_scores"),
         (*_LEARNS_LITTLE, *_TOO_LARGE),
     ),
+    "dropout_high": ("dead_units", "loss_at_rest", "loss_not_decreasing"),
     **dict.fromkeys(
         ("divisor_passes_0", "loss_without_floor"),
         (*_TOO_LARGE, "nonfinite_loss", "nonfinite_gradient", "nonfinite_weights"),
