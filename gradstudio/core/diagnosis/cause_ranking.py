@@ -21,11 +21,11 @@ from gradstudio.core.provenance import Provenance
 ORDER = (
     "activation_twice", "probabilities_for_logs", "shapes_broadcast", "targets_beyond", "out_of_reach",
     "label_is_blank", "labels_alike", "norm_of_one", "labels_not_signed", "constant_term",
-    "loss_without_floor", "clips_nothing", "not_frozen", "held_twice", "large_scores", "divisor_passes_0",
+    "loss_without_floor", "clips_nothing", "not_frozen", "held_twice", "divisor_passes_0",
     "seed_each_step", "plain_tensor", "dropout_high", "endless_dropout", "term_of_zero", "one_label",
     "norm_momentum", "evaluation_mode", "outputs_alike",
     "singular_matrix", "harmless_loss", "nothing_moves", "schedule_off_beat", "statistics_of_validation",
-    "large_inputs", "large_targets", "saturating_loss", "rounded_updates",
+    "large_inputs", "large_targets", "large_scores", "saturating_loss", "rounded_updates",
     "without_optimizer", "frozen_parameters", "undivided_sum",
     "ranks_alike", "uneven_shares", "reduced_too_often", "rank_ran_out", "nan_on_a_rank", "ranks_apart",
     "clip_before_reduction",
@@ -90,7 +90,7 @@ _EXPLAINED_BY_THE_SCRIPT = {
     **dict.fromkeys(_OF_THE_SCRIPT, _LEARNS_LITTLE),
     **dict.fromkeys(
         ("targets_beyond", "large_inputs", "large_targets", "undivided_sum", "large_scores"),
-        (*_LEARNS_LITTLE, *_TOO_LARGE),
+        (*_LEARNS_LITTLE, *_TOO_LARGE, "large_scores"),
     ),
     "dropout_high": ("dead_units", "loss_at_rest", "loss_not_decreasing"),
     **dict.fromkeys(
