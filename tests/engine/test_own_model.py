@@ -17,6 +17,7 @@ from torch import nn
 
 from gradstudio.core import trust
 from gradstudio.core.check_note import NOTE, CheckNote
+from gradstudio.core.columns import LAYER_METRICS
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.studio_file import StudioFileError
 from gradstudio.core.unknown import is_known
@@ -78,7 +79,9 @@ def test_a_parameter_without_entries_measures_0(tmp_path: Path) -> None:
     text = GOOD.replace("self.unused = nn.Parameter(torch.ones(3))", "self.unused = nn.Parameter(torch.empty(0))")
     made = trainer(tmp_path, text=text)
     row = next(made.steps())
-    assert made.layers[0].size == 0 and not row.layers[:, 0].any()  # a NaN counts as true
+    cut_share = list(LAYER_METRICS).index("cut_share")
+    assert made.layers[0].size == 0 and not row.layers[:cut_share, 0].any()  # a NaN counts as true
+    assert not is_known(float(row.layers[cut_share, 0]))
 
 
 def test_a_snapshot_has_the_state_of_dropout_and_of_the_data(tmp_path: Path) -> None:

@@ -57,7 +57,10 @@ def test_breaks_as_promised_and_heals_as_its_lesson_says(preset: Preset, seed: i
         assert exit_codes.of_run(broken) == exit_codes.CRITICAL
 
 
-@pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.id)
+HEALED = [preset for preset in PRESETS if preset.promise and preset.promise.fix]
+
+
+@pytest.mark.parametrize("preset", HEALED, ids=lambda preset: preset.id)
 def test_a_lesson_ends_with_the_fix(preset: Preset) -> None:
     assert preset.promise is not None
     asked = preset.experiment
