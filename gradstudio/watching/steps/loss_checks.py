@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -65,7 +65,7 @@ class LossChecks:
         self._targets = ""  # the observation about targets that are too large
         self._inputs = ""  # the observation about an input that is too large
         self._scores = ""  # the observation about a first loss far above that of a guess
-        self._zeros = 0  # looks, all so far, at which a term was exactly 0
+        self._is_zero: Tensor | None = None  # whether a term was exactly 0 at all looks, where the loss is
         self._looks = 0
         self._beside = ""  # a term beside that of the targets, which is a sum
         self._falls: list[tuple[int, Tensor]] = []  # step and loss of all looks at one without a least value
@@ -81,7 +81,7 @@ class LossChecks:
                 self._seen.append(seen)
                 self._beside = beside
             self._looks += 1
-            self._zeros += any(_is_exactly_0(term) for term in terms_of(losses))
+            self._note_zero(terms_of(losses))
             if operation := without_floor(losses):
                 self._endless = operation
                 self._falls.append((step, losses[0].detach()))
@@ -100,7 +100,7 @@ class LossChecks:
             self._tell("loss_at_rest", f"{text}{self._beside}", self._seen[0].step, known=known)
         if self._endless and (text := self._endless_fall()):
             self._tell("loss_without_floor", text, self._falls[0][0], known=self._endless)
-        if self._looks >= LOOKS and self._zeros == self._looks:
+        if self._looks >= LOOKS and self._is_zero is not None and bool(self._is_zero):
             text = f"`mse_loss`, a term of the loss, was exactly 0 at each of {self._looks} looks."
             self._tell("term_of_zero", text, 0)
         self._look_at_labels()
@@ -110,6 +110,14 @@ class LossChecks:
             self._tell("large_targets", self._targets, 0)
         if self._inputs:
             self._tell("large_inputs", self._inputs, 0, severity="warning" if text else "info")
+
+    def _note_zero(self, terms: Iterable[Term]) -> None:
+        flags = [flag for flag in map(_is_exactly_0, terms) if flag is not None]
+        if not flags or (self._looks > 1 and self._is_zero is None):
+            self._is_zero = None
+            return
+        now = torch.stack(flags).any()
+        self._is_zero = now if self._is_zero is None else self._is_zero & now
 
     def _look_at_labels(self) -> None:
         """Report that most labels are of one class, if they are at all of the latest looks."""
@@ -182,12 +190,13 @@ class LossChecks:
         return [float(part.mean() if self._seen[0].kind == "two" else part.sum()) for part in parts]
 
 
-def _is_exactly_0(term: Term) -> bool:
-    """Return whether a squared error is 0 because the output is its target."""
+def _is_exactly_0(term: Term) -> Tensor | None:
+    """Return whether a squared error is 0 because the output is its target, without waiting for a device; None if the
+    term is no squared error."""
     given, target = _saved_tensor(term.node, "self"), _saved_tensor(term.node, "target")
-    if operation_of(term.node.name()) != "mse_loss" or given is None or target is None:
-        return False
-    return given.shape == target.shape and torch.equal(given.detach(), target)
+    if operation_of(term.node.name()) != "mse_loss" or given is None or target is None or given.shape != target.shape:
+        return None
+    return (given.detach() == target).all()
 
 
 def _large_input(roots: Sequence[Tensor], mark: str) -> str:

@@ -8,6 +8,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+import torch
 from torch import Tensor, float16, strided
 
 from gradstudio.core.diagnosis.progress import SOLVED
@@ -58,7 +59,7 @@ class SlopeChecks:
     def __init__(self, tell: Callable[..., None]) -> None:
         self._tell = tell
         self._zeros = 0  # consecutive steps whose gradient was exactly 0
-        self._without: list[Tensor] | None = None  # parameters whose gradient was 0 at all looks; None before the first
+        self._with: Tensor | None = None  # which parameters had another gradient at a look, where they are
         self._looks = 0
         self._has_moved = False  # whether there was any other gradient
         self._sought: set[int] = set()  # the ids of these parameters, while a pass is observed for them
@@ -77,17 +78,21 @@ class SlopeChecks:
         if self._looks == _LOOKS:
             return
         self._looks += 1
-        before = parameters if self._without is None else self._without
-        self._without = [each for each in before if _is_zero(each.grad)]
-        if self._looks == _LOOKS and 0 < len(self._without) < len(parameters):
-            self._sought = set(map(id, self._without))
+        now = _have_gradients(parameters)
+        if self._with is not None and (self._with.shape, self._with.device) != (now.shape, now.device):
+            self._looks = _LOOKS  # others are trained now
+            return
+        self._with = now if self._with is None else self._with | now
+        if self._looks == _LOOKS:  # the only time that it is read
+            without = [each for each, has in zip(parameters, self._with.tolist(), strict=True) if not has]
+            self._sought = set(map(id, without)) if len(without) < len(parameters) else set()
 
     def before_backward(self, roots: Sequence[Tensor]) -> None:
         """Observe the pass that begins, if it is time."""
         if (self._zeros != LOOK_EVERY and not self._sought) or self._handles:
             return
         if self._has_moved and all(root.numel() == 1 and abs(float(root.detach())) <= SOLVED for root in roots):
-            self._zeros = 0  # nothing is left to learn
+            self._zeros, self._sought = 0, set()  # nothing is left to learn
             return
         for node in islice(nodes_before((root.grad_fn for root in roots), nearest_first=True), _MOST_NODES):
             if not is_leaf(node):
@@ -144,8 +149,17 @@ class SlopeChecks:
         return any(id(leaf) in self._sought for leaf in leaves if leaf is not None)
 
 
-def _is_zero(gradient: Tensor | None) -> bool:
-    """Return whether there is a gradient that is exactly 0; in float16 it may be too small for the format."""
-    if gradient is None or gradient.layout is not strided or gradient.dtype is float16:
-        return False
-    return not bool(local_part(gradient).any())
+def _have_gradients(parameters: Sequence[Tensor]) -> Tensor:
+    """Return which parameters do not have a gradient of exactly 0, (parameters,), without waiting for a device: in
+    float16 it may be too small for the format."""
+    with torch.no_grad():
+        home = parameters[0].device if parameters else torch.device("cpu")
+        flags = [
+            torch.ones((), dtype=torch.bool, device=home) if _may_differ(each.grad) else local_part(each.grad).any()
+            for each in parameters
+        ]
+        return torch.stack([flag.to(home, non_blocking=True) for flag in flags]) if flags else torch.zeros(0).bool()
+
+
+def _may_differ(gradient: Tensor | None) -> bool:
+    return gradient is None or gradient.layout is not strided or gradient.dtype is float16
