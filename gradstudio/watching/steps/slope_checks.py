@@ -126,8 +126,9 @@ class SlopeChecks:
             f"{whose}. In the pass after them the gradient of the loss was not, and became 0 in "
             f"{join_with_and(ends[:4])}{where}."
         )
-        severity = "info" if some else None  # the rule of the rows knows whether the run does well
-        self._tell(GRADIENT_ENDS, text, known=_INSTEAD[known[0]] if known else "", severity=severity)
+        # those of some began with the run, and the rule of the rows knows whether it does well
+        first, severity = (0, "info") if some else (None, None)
+        self._tell(GRADIENT_ENDS, text, first, known=_INSTEAD[known[0]] if known else "", severity=severity)
 
     def _on_derivative(self, node: Any, gave: tuple[Any, ...], came: tuple[Any, ...]) -> None:
         """Record an operation that received a gradient and passed on 0, or that was sent gradients which cancel."""
