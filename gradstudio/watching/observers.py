@@ -158,7 +158,7 @@ class Observers:
         return any(
             other is not observer and other.thread == observer.thread and other.optimizer is not None
             and (
-                (not other.has_rows and (self._in_pass or (other.latest, other.micro_batches) == of))
+                (not other.next_step and (self._in_pass or (other.latest, other.micro_batches) == of))
                 or (not alone and other.waits_to_join and other.first_of == of)
             )
             for other in self.all
@@ -213,7 +213,7 @@ class Observers:
     def _look_for_weights(self, roots: Roots) -> None:
         """Observe the weights that a backward pass reaches, as they belong to no torch optimizer."""
         tried = [observer for each in self._tried if (observer := each()) is not None]
-        if sum(not each.has_rows for each in tried) >= FRUITLESS:
+        if sum(not each.next_step for each in tried) >= FRUITLESS:
             return
         held = {id(tensor) for observer in self.all for tensor in observer.all_parameters()}
         candidate = [tensor for tensor in reached_weights(roots.tensors) if id(tensor) not in held]
@@ -270,7 +270,7 @@ class Observers:
         clipped, is_observed = set(map(id, gradients or parameters)), False  # one clip may be for several optimizers
         for observer in self._of_this_thread():
             if not clipped:
-                observer.on_empty_clip()
+                observer.setup.on_empty_clip()
             if observer.has_any(clipped) if gradients else observer.trains_any(clipped):
                 observer.on_clip(kind, limit)
                 is_observed = True
@@ -304,7 +304,7 @@ class Observers:
 
     def on_seed(self, seed: Any) -> None:
         for observer in self._of_this_thread():
-            observer.on_seed(seed)
+            observer.setup.on_seed(seed)
 
     def on_autocast(self, dtype: torch.dtype) -> None:
         if not torch.is_grad_enabled():

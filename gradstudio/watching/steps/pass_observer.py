@@ -32,6 +32,7 @@ from gradstudio.watching.steps.late_reduction import LateReduction
 from gradstudio.watching.steps.measured_step import MeasuredStep
 from gradstudio.watching.steps.open_step import OpenStep
 from gradstudio.watching.steps.script_facts import SettingsReader
+from gradstudio.watching.steps.setup_checks import SetupChecks
 from gradstudio.watching.steps.sink import Sink
 from gradstudio.watching.steps.told_figures import LoggedFigures
 from gradstudio.watching.steps.trained_models import TrainedModels
@@ -113,10 +114,6 @@ class PassObserver(TrainedModels):
         raise NotImplementedError
 
     # ---- which parameters
-
-    @property
-    def has_rows(self) -> bool:
-        return self._rows > 0
 
     @property
     def micro_batches(self) -> int:
@@ -277,8 +274,7 @@ class PassObserver(TrainedModels):
         step.skipped_batches = []
 
     def used_elsewhere(self, by: Any) -> None:
-        """The optimizer of another observer makes a step: the gradients here may only be left over from its backward
-        pass."""
+        """Another observer's optimizer makes a step: the gradients here may only be left over from its pass."""
         self._step.used = by
         if not self.recorder.states:
             self.recorder.restart()
@@ -326,13 +322,9 @@ class PassObserver(TrainedModels):
             elif is_first and not is_early and self._late_reduction is not None:
                 self._late_reduction.before_clip(self.parameters, self._step)
 
-    def on_seed(self, seed: Any) -> None:
-        """The script sets the seed of torch."""
-        self._training.setup.on_seed(seed)
-
-    def on_empty_clip(self) -> None:
-        """A call that clips got no parameters."""
-        self._training.setup.on_empty_clip()
+    @property
+    def setup(self) -> SetupChecks:
+        return self._training.setup
 
     def after_clipping(self) -> None:
         """Gradients were clipped by their norm. Without an optimizer nothing else is observed before the update."""
