@@ -31,7 +31,7 @@ class JitFunction:
     ) -> None:
         self._function, self._signature, self._plain = function, signature, plain or function
         # These leave NaN and Inf as they are. numba identifies cached code by the function's file alone: delete
-        # __pycache__ after a change here.
+        # __pycache__ after a change here, or of a constant that such a function has from another file.
         self._options = {
             "nogil": nogil,
             "error_model": "numpy",

@@ -92,7 +92,7 @@ _EXPLAINED_BY_THE_SCRIPT = {
         ("targets_beyond", "large_inputs", "large_targets", "undivided_sum", "large_scores"),
         (*_LEARNS_LITTLE, *_TOO_LARGE, "large_scores"),
     ),
-    "dropout_high": ("dead_units", "loss_at_rest", "loss_not_decreasing"),
+    "dropout_high": _CAUSES_WHERE_GRAVE["dropout_high"],
     **dict.fromkeys(
         ("divisor_passes_0", "loss_without_floor"),
         (*_TOO_LARGE, "nonfinite_loss", "nonfinite_gradient", "nonfinite_weights"),

@@ -36,7 +36,7 @@ def _take(
             if math.isfinite(value):
                 flag = ZERO if value == 0 else 0
             elif math.isnan(value):
-                flag = 0 if np.float64(value).view(np.int64) == BITS else NAN  # an unmeasured value is a gap
+                flag = 0 if np.float64(value).view(np.int64) == BITS else NAN  # UNKNOWN is a gap
             else:
                 flag = INF
             flags[curve, place] |= flag

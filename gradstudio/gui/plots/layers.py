@@ -94,10 +94,10 @@ class LayersPlot(HeatmapPlot):
             view.setRowHidden(row, not possible)
             model.item(row).setEnabled(possible)  # as keys would choose a hidden one
 
-    def show_time_map(self, found: TimeMap | None, note: str = time_map.WAITS) -> None:
+    def show_time_map(self, new: TimeMap | None, note: str = time_map.WAITS) -> None:
         """Show another map of the visible run; None with the reason why there is none."""
-        before, self.time_map = self.time_map, TimeMapRows(found, note)
-        if self.along_time and found is not before.map:
+        before, self.time_map = self.time_map, TimeMapRows(new, note)
+        if self.along_time and new is not before.map:
             self.choose(self.shown)
         elif self.along_time and note != before.note and self.run is not None:
             self._say(self.run)
@@ -136,7 +136,8 @@ class LayersPlot(HeatmapPlot):
     def values(self, run: Run, metric: str, start: int, stop: int) -> np.ndarray:
         if self.along_time:
             return self.time_map.values(start, stop)
-        return np.abs(run.history.layer_metric(metric, start, stop))
+        values = run.history.layer_metric(metric, start, stop)
+        return np.abs(values) if metric == "grad_mean" else values
 
     def refresh(self, run: Run, scale: float) -> None:
         super().refresh(run, scale)

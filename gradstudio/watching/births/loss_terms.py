@@ -108,13 +108,13 @@ def _unreachable(node: Any) -> LossFault | None:
         return None
     bounds = f"from {number(least)} to {number(most)}" if most < math.inf else f"above {number(least)}"
     lowest, highest = float(target.min()), float(target.max())
-    told = f"`{operation}` compares the result of a {before}, {bounds}, with targets from {number(lowest)} to "
-    told += f"{number(highest)}: {100 * share:.0f} % of those of this batch are beyond it"
+    text = f"`{operation}` compares the result of a {before}, {bounds}, with targets from {number(lowest)} to "
+    text += f"{number(highest)}: {100 * share:.0f} % of those of this batch are beyond it"
     low, wide = f"{lowest:.3g}", f"{highest - lowest:.3g}"
     mend = f"no `{before}` behind the last layer"
     if before == "sigmoid":
         mend = f"`{low} + {wide} * torch.sigmoid(x)` in place of `torch.sigmoid(x)`, or {mend}"
-    return LossFault("out_of_reach", told, before, mend)
+    return LossFault("out_of_reach", text, before, mend)
 
 
 def _unsigned(node: Any) -> LossFault | None:
@@ -133,8 +133,8 @@ def _unsigned(node: Any) -> LossFault | None:
         return None
     if not zeros or negatives:
         return None
-    told = f"`{operation}` gives {zeros:,} of {count:,} examples no gradient: none of the labels is -1"
-    return LossFault("labels_not_signed", told, operation)
+    text = f"`{operation}` gives {zeros:,} of {count:,} examples no gradient: none of the labels is -1"
+    return LossFault("labels_not_signed", text, operation)
 
 
 def _inputs(node: Any) -> list[Any]:
@@ -150,8 +150,8 @@ def _norm_of_one(node: Any) -> LossFault | None:
         count = int(node._saved_C) * int(node._saved_HxW) // int(node._saved_group)
     else:
         return None
-    told = f"`{operation.removeprefix('native_')}` normalizes each number by itself"
-    return LossFault("norm_of_one", told, operation.removeprefix("native_")) if count == 1 else None
+    text = f"`{operation.removeprefix('native_')}` normalizes each number by itself"
+    return LossFault("norm_of_one", text, operation.removeprefix("native_")) if count == 1 else None
 
 
 def without_floor(roots: Sequence[Tensor]) -> str:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
@@ -73,6 +74,8 @@ class SetupChecks:
     def on_step(self, *, is_clipped: bool, step: int) -> None:
         """A step is made; `is_clipped`: another call has clipped its gradient."""
         seed, self._seed = self._seed, None
+        if seed is not None and torch.initial_seed() != seed:
+            seed = None  # in a `torch.random.fork_rng`, which is over
         before, count = self._seeds
         self._seeds = seed, count + 1 if seed is not None and seed == before else 0
         if self._seeds[1] == _SEEDS:

@@ -33,17 +33,17 @@ class TermChecks:
     def __init__(self, tell: Callable[..., None]) -> None:
         self._tell = tell
         self._before: dict[str, float] = {}  # values of terms without a gradient, at the look before
-        self._told = False
+        self._is_over = False
 
     def look(self, roots: Sequence[Tensor], step: int) -> None:
         """Check the loss of a backward pass that begins."""
-        if self._told or len(roots) != 1:
+        if self._is_over or len(roots) != 1:
             return
         now = {name: float(value.detach()) for name, value in _constants(roots[0])}
         changed = [name for name, value in now.items() if name in self._before and value != self._before[name]]
         self._before = now
         if changed:
-            self._told, name = True, changed[0]
+            self._is_over, name = True, changed[0]
             text = f"`{name}` is a term of the loss that differs from step to step, and leads to no parameter."
             self._tell("constant_term", text, step, known=_DERIVATIVE if _derives() else _CUT.format(name))
 
@@ -97,11 +97,11 @@ class DivisorChecks:
     def __init__(self, tell: Callable[..., None]) -> None:
         self._tell = tell
         self._signs: dict[int, Tensor] = {}  # of the entries of such weights, at the first look
-        self._told = False
+        self._is_over = False
 
     def look(self, roots: Sequence[Tensor], model: ModelLike, step: int) -> None:
         """Check the divisors behind the loss of a backward pass that begins."""
-        if self._told:
+        if self._is_over:
             return
         nodes = islice(nodes_before((root.grad_fn for root in roots), nearest_first=True), MOST_NODES)
         for node in (node for node in nodes if operation_of(node.name()) == "div" and len(node.next_functions) == 2):
@@ -110,9 +110,9 @@ class DivisorChecks:
                 continue
             now = local_part(weight.detach()).sign()
             before = self._signs.setdefault(id(weight), now)
-            if self._told or not bool((now != before).any()):
+            if self._is_over or not bool((now != before).any()):
                 continue
-            self._told = True
+            self._is_over = True
             name = next((name for name, each in model.named_parameters() if each is weight), "a weight")
             text = (
                 f"{int((now != before).sum()):,} of {plural(weight.numel(), 'entry', 'entries')} of {name} changed "
