@@ -32,6 +32,7 @@ from gradstudio.session.files.crash_file import MOST_STEPS, CrashFile, CrashFile
 from gradstudio.session.library.requests import Request
 from gradstudio.watching import training_watch
 from gradstudio.watching.recorder import recorder
+from gradstudio.watching.recorder.crash_writer import CrashWriter
 from gradstudio.watching.recorder.kept_state import KeptState
 
 WRONG_CALLS = RuntimeError, TypeError, ValueError, KeyError, IndexError, AttributeError  # what torch raises
@@ -146,6 +147,13 @@ def test_the_recorded_steps_have_the_gradients_that_the_script_had(recorded: Cal
     for step in crash.structure.steps[:-1]:
         again = training.step(step)
         assert (again.loss, again.norm) == (pytest.approx(step.loss, rel=1e-4), pytest.approx(step.norm, rel=1e-4))
+
+
+def test_tensors_that_are_gone_before_the_file_is_written_are_not_mixed_up() -> None:
+    """Some are made as the model is called again, one after the other, and Python reuses their addresses."""
+    writer = CrashWriter(recorder.Recorder(8, None), {})
+    names = [writer._put(f"{number}", torch.tensor(float(number), requires_grad=True) * 1) for number in range(500)]
+    assert [float(writer._tensors[name]) for name in names] == list(range(500))
 
 
 def test_weights_whose_squares_are_beyond_float32_are_finite(tmp_path: Path) -> None:

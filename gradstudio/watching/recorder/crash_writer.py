@@ -51,7 +51,7 @@ class CrashWriter:
         """`models` are the trained ones, each with its name; "" for a single one."""
         self._recorder, self._models = recorder, models
         self._tensors: dict[str, Tensor] = {}
-        self._of_id: dict[int, str] = {}
+        self._of_id: dict[int, tuple[str, Tensor]] = {}  # the tensors are kept alive, so that their ids stay unique
         self._names: dict[int, str] = {}  # of weights and buffers, by id
 
     def write(self, path: Path, reason: str, run: str, script: Path | None, *, is_broken: bool) -> Structure | None:
@@ -196,15 +196,14 @@ class CrashWriter:
 
     def _put(self, name: str, tensor: Tensor) -> str:
         """Add a tensor to the file, once, and return its name there."""
-        own: Any = id(tensor)
-        known = self._of_id.get(own)
-        if known is None:
-            tensor = local_part(tensor)
-            if tensor.layout is not torch.strided or tensor.dtype not in _DTYPES:
-                raise CannotTell(f"{name} is a tensor of a kind that no crash file holds")
-            known = self._of_id[own] = name
-            self._tensors[name] = tensor.detach()
-        return known
+        if (known := self._of_id.get(id(tensor))) is not None:
+            return known[0]
+        part = local_part(tensor)
+        if part.layout is not torch.strided or part.dtype not in _DTYPES:
+            raise CannotTell(f"{name} is a tensor of a kind that no crash file holds")
+        self._of_id[id(tensor)] = name, tensor
+        self._tensors[name] = part.detach()
+        return name
 
 
 def _other_step(structure: Structure, born: RecordedBirth, *, is_broken: bool) -> int | None:
