@@ -12,7 +12,8 @@ from benchmarks.faults import KINDS
 from benchmarks.faults.judgement import Outcome, Result, case, changed, experiment, timeline
 from benchmarks.faults.repeat_line import repeat_line
 from gradstudio.core import files, presets
-from gradstudio.core.diagnosis.finding import NAMES, Finding, Severity
+from gradstudio.core.diagnosis.finding import Finding, Severity
+from gradstudio.core.diagnosis.rule_names import NAMES
 from gradstudio.core.experiment import parse_assignment
 from gradstudio.session.course.drawn_faults.kinds import DrawnFault, Kind, Part, since
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from benchmarks.reports.cases import Result, cases, judge, watched
-from gradstudio.core.diagnosis.finding import NAMES
+from gradstudio.core.diagnosis.rule_names import NAMES
 from gradstudio.core.diagnosis.script_faults import HEARD
 
 

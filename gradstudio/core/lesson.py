@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from gradstudio.core import measure
-from gradstudio.core.diagnosis.finding import NAMES
+from gradstudio.core.diagnosis.rule_names import NAMES
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError, quote
 

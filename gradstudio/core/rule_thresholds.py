@@ -14,8 +14,8 @@ from typing import Any
 
 from gradstudio.core import files, strict_toml
 from gradstudio.core.diagnosis import added_rules
-from gradstudio.core.diagnosis.finding import NAMES, OF_THE_STUDIO
 from gradstudio.core.diagnosis.rule import Rule
+from gradstudio.core.diagnosis.rule_names import NAMES, OF_THE_STUDIO
 from gradstudio.core.knobs import KnobError, quote
 from gradstudio.core.rules import makers
 from gradstudio.core.strict_toml import TomlError

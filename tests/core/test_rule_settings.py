@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gradstudio.core import rule_thresholds
-from gradstudio.core.diagnosis.finding import NAMES
+from gradstudio.core.diagnosis.rule_names import NAMES
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.rule_thresholds import all_rules
 
@@ -38,7 +38,7 @@ def test_thresholds_of_the_file_are_in_force_and_others_stay(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("text", "said"), [
-    ("[exploding]\nnorm = 1", "no rule exploding; there are: nonfinite_loss, "),
+    ("[exploding]\nnorm = 1", "no rule exploding; there are: ranks_alike, "),
     ("exploding_gradient = 3", "exploding_gradient must be a section"),
     ("[exploding_gradient]\nnorms = 1", "exploding_gradient has no threshold norms; it has: norm, times, growing"),
     ("[loop_order]\nnorm = 1", "loop_order has no threshold norm; it has: none"),

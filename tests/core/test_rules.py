@@ -16,9 +16,10 @@ from gradstudio.core import history as core_history
 from gradstudio.core import rank_figures, row_blocks
 from gradstudio.core.diagnosis import cause_ranking, mechanism, undefined_operations
 from gradstudio.core.diagnosis.diagnosis import Diagnosis
-from gradstudio.core.diagnosis.finding import NAMES, OF_THE_STUDIO, Finding, Severity
+from gradstudio.core.diagnosis.finding import Finding, Severity
 from gradstudio.core.diagnosis.median import median, median_text
 from gradstudio.core.diagnosis.progress import Progress
+from gradstudio.core.diagnosis.rule_names import NAMES, OF_THE_STUDIO, ORDER
 from gradstudio.core.diagnosis.script_faults import HEARD
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import LAYER_METRICS, LOOK_EVERY, SAMPLE_EVERY, History
@@ -26,6 +27,7 @@ from gradstudio.core.loop_calls import Loop, right
 from gradstudio.core.provenance import Operation, Provenance
 from gradstudio.core.row import AccumulationError, Activation, Activations, Layer, Logged, Row, Settings
 from gradstudio.core.rule_thresholds import all_rules, rules_of_a_script
+from gradstudio.core.rules import makers
 from gradstudio.core.unknown import UNKNOWN
 
 WEIGHTS = ("first.weight", "second.weight", "third.weight", "last.weight")
@@ -1716,7 +1718,7 @@ def test_a_look_reads_no_more_of_a_long_run_than_of_a_short_one(rule: str, monke
 
 
 def test_every_rule_has_its_place() -> None:
-    assert sorted(cause_ranking.ORDER) == sorted([*NAMES, *HEARD])
+    assert sorted(ORDER) == sorted([*makers(), *HEARD])
 
 
 def test_a_loss_that_falls_at_the_accuracy_of_guessing_is_said_at_the_end() -> None:

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from gradstudio.core import plugins
-from gradstudio.core.diagnosis.finding import NAMES, Finding
+from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Rule
+from gradstudio.core.diagnosis.rule_names import NAMES
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import History
 from gradstudio.core.knobs import KnobError

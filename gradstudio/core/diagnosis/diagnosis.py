@@ -6,9 +6,10 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 
-from gradstudio.core.diagnosis.finding import OF_FIGURES, Finding
+from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Concluding, Rule
+from gradstudio.core.diagnosis.rule_names import OF_FIGURES
 from gradstudio.core.history import LOOK_EVERY, History
 
 

@@ -1,4 +1,4 @@
-"""A finding: what a rule found, when and where, its evidence, and what may fix it. Also the names of the rules."""
+"""A finding: what a rule found, when and where, its evidence, and what may fix it."""
 
 from __future__ import annotations
 
@@ -57,31 +57,3 @@ def _html(finding: Finding) -> str:
     head = f"<b>{escape(finding.title)}</b> <span style='color:{colour}'>{finding.severity}</span> {finding.when}"
     lines = "".join(f"<div>{escape(text)}</div>" for text in said if text)
     return f"<div style='border-left:3px solid {colour};padding:2px 10px;margin:6px 0'>{head}{lines}</div>"
-
-
-# Every rule by name, in the order of `makers` in core/rules. The names are here because presets need them, but
-# not numpy, which core/rules imports.
-NAMES = (
-    "nonfinite_loss", "nonfinite_gradient", "nonfinite_weights", "exploding_gradient", "vanishing_gradient",
-    "vanishing_in_time",
-    "loss_not_decreasing", "loss_oscillating", "loss_spike",
-    "dead_units", "saturated_activation", "attention_collapse", "policy_far_off",
-    "entropy_collapse", "reward_hacked", "weight_decay_high", "momentum_high", "betas_crossed",
-    "perturbation_large", "rate_raised", "update_ratio_high", "update_ratio_low", "updates_after_spike",
-    "poor_initialization",
-    "batch_norm_of_two", "gradient_noise",
-    "clipping_always", "clipping_never", "clip_overflow",
-    "fp16_underflow", "fp16_overflow", "scale_collapse", "accumulation_mismatch", "clip_without_effect",
-    "clip_on_scaled_gradients", "loop_order", "signal_lost", "test_gap", "accuracy_lost", "nothing_learned",
-    "test_loss_rises", "reward_lost", "reduced_too_often", "ranks_apart", "nan_on_a_rank", "clip_before_reduction",
-    "ranks_alike", "uneven_shares", "rank_ran_out", "unused_layers", "gradient_of_zero",
-)  # fmt: skip
-OF_FIGURES = ("test_loss_rises", "reward_lost")  # rules that read the values that a script logs
-# Those that read ranks, samples of activations, gradients of micro-batches or the task, which only runs of the studio
-# have.
-OF_THE_STUDIO = (
-    "vanishing_in_time", "saturated_activation", "attention_collapse",
-    "batch_norm_of_two", "accumulation_mismatch", "reduced_too_often",
-    "ranks_apart", "nan_on_a_rank", "clip_before_reduction", "ranks_alike", "perturbation_large", "uneven_shares",
-    "rank_ran_out", "policy_far_off", "entropy_collapse", "reward_hacked",
-)  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gradstudio.core.diagnosis.finding import NAMES, OF_THE_STUDIO
+from gradstudio.core.diagnosis.rule_names import NAMES, OF_THE_STUDIO
 
 # By quantity of a log: the rules that are blind without it, and the line that logs it.
 NEEDED: dict[str, tuple[tuple[str, ...], str]] = {
