@@ -26,7 +26,7 @@ LOSS_TASKS: dict[str, tuple[str, ...]] = {
 
 def check(
     *, task: str, seq_len: int, batch_size: int, model: str, norm: str, loss: str, residual_scaling: str,
-    optimizer: str, parametrization: str, samples: int,
+    optimizer: str, parametrization: str, samples: int, qk_clip: float,
 ) -> None:  # fmt: skip
     """Raise KnobError for the first two values that do not go together; the error says which to change, and to what."""
     if task == "sequential_digits" and PIXELS % seq_len:
@@ -48,6 +48,8 @@ def check(
         _refuse(("optimizer.kind", optimizer), ("model.kind", "gan"), others)
     if optimizer in ONE_RATE and parametrization == "mup":  # whose rates are derived for the others
         _refuse(("optimizer.kind", optimizer), ("model.parametrization", "mup"), others)
+    if optimizer == "schedule_free" and qk_clip:  # which computes all weights anew from two means of its own
+        _refuse(("clipping.qk_clip", qk_clip), ("optimizer.kind", "schedule_free"), "0")
     if batch_size == 1 and loss == "naive_sqrt":
         _refuse(("problem.batch_size", 1), ("loss.kind", "naive_sqrt"), "at least 2, as it compares examples")
     if norm == "rms" and model == "cnn":  # torch's has a factor for each pixel

@@ -50,7 +50,7 @@ BROUGHT = frozenset(
         "model.residual_scaling", "model.parametrization", "model.base_width",
         "problem.label_noise", "problem.imbalance", "loss.class_weights", "problem.baseline",
         "optimizer.discriminator_factor", "loss.ratio_limit", "loss.kl_penalty", "loss.entropy_bonus",
-        "problem.normalize", "problem.samples", "problem.passes", "problem.reward_flaw",
+        "problem.normalize", "problem.samples", "problem.passes", "problem.reward_flaw", "clipping.qk_clip",
     }
 )  # fmt: skip
 # Values that require knowledge of the layers of a network, which a studio file does not declare.
@@ -105,6 +105,7 @@ class Experiment(BaseModel):
             task=problem.task, seq_len=problem.seq_len, batch_size=problem.batch_size, model=model.kind,
             norm=model.norm, loss=self.loss.kind, residual_scaling=model.residual_scaling,
             optimizer=self.optimizer.kind, parametrization=model.parametrization, samples=problem.samples,
+            qk_clip=self.clipping.qk_clip,
         )  # fmt: skip
         if self.clipping.kind == "per_example" and self.studio_file is None:
             scaled = self.applies("precision.scaling") and self.precision.scaling != "none"
@@ -258,7 +259,7 @@ def _explain(fault: ValidationError) -> KnobError:
 
 
 _AND_MORE = 40  # letters of an error that remain for its beginning on a terminal, and for "and 9 more"
-WHAT_IT_BRINGS = {"model": "model", "optimizer": "model", "problem": "data", "loss": "loss"}
+WHAT_IT_BRINGS = {"model": "model", "clipping": "model", "optimizer": "model", "problem": "data", "loss": "loss"}
 
 
 def _no_section(name: str) -> str:

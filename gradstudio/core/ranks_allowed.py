@@ -82,6 +82,8 @@ def check(knobs: Values, *, with_file: bool) -> None:
         _refuse("run.device", knobs, "neither gloo nor NCCL takes its tensors; allowed: auto, cpu, cuda, cuda:N")
     if knobs["optimizer.sam_rho"]:
         _refuse("optimizer.sam_rho", knobs, "the gradient that it moves along is never reduced; allowed: 0")
+    if knobs["clipping.qk_clip"]:
+        _refuse("clipping.qk_clip", knobs, "each rank sees the logits of its own examples alone; allowed: 0")
     if knobs["run.memory_budget"]:
         _refuse("run.memory_budget", knobs, "the memory of a single process is what is worked out")
     size = int(knobs["problem.batch_size"])

@@ -16,7 +16,15 @@ from gradstudio.core.loop_calls import Loop
 from gradstudio.core.row import Row
 from gradstudio.engine import step_requests
 from gradstudio.engine.gauges.reached_parameters import ReachedParameters
-from gradstudio.engine.step import clipping, loss_scale, optimizers, schedules, sharpness_aware, weight_format
+from gradstudio.engine.step import (
+    clipping,
+    loss_scale,
+    optimizers,
+    qk_clip,
+    schedules,
+    sharpness_aware,
+    weight_format,
+)
 from gradstudio.engine.step.accumulation import UnclippedSum, remaining_micro_batches
 from gradstudio.engine.step.checks import NO_CHECKS, Checks, Requests
 from gradstudio.engine.step.gradients import add_noise, centralize
@@ -112,6 +120,8 @@ class Trainer(TrainerState):
         unclipped = UnclippedSum(flat) if mistakes.clip_each_micro_batch or clip else None
         if not mistakes.never_zero_grad:
             self._zero_grad()
+        if qk_clip.begin(self.model, knobs.qk_clip if self.experiment.applies("clipping.qk_clip") else 0.0):
+            self.passes.forget()
         if mistakes.clip_before_backward:
             self._clip(reading, measured=False)
         for index, batch in enumerate(
@@ -174,6 +184,8 @@ class Trainer(TrainerState):
         self.observer.call("step_without_scaler" if bare else "step")
         if not self.spike_policy.is_spike:
             self.optimizer.step() if bare else self.scaler.step(self.optimizer)
+            if self.updates.made > made:
+                qk_clip.shrink(self.model, clipping.qk_clip)
             weight_format.keep(self._weights, precision.weights, self.experiment.run.seed, self.step)
         reading.change(self.before, flat.weights, flat.gradients)
         if mistakes.clip_after_step:

@@ -191,6 +191,9 @@ class Plan:
         self.residual_sums = 2 * model.depth if kind == "transformer" else sums
         self.factors = model.residual_scaling in ("rezero", "fixup")  # learned, one on each branch
         self.heads = math.gcd(model.width, 4)
+        self.limits_logits = self.experiment.applies("clipping.qk_clip") and self.ever(
+            lambda knobs: knobs.clipping_qk_clip > 0
+        )
         wider = model.width != model.base_width and kind in WITH_MUP
         self.mup = model.parametrization == "mup" and wider and not self.own
         weights = {"transformer": "embedding.weight", **dict.fromkeys(RECURRENT, "weight_ih_l0")}

@@ -46,6 +46,10 @@ def finding(rule: str, *remedies: str) -> Finding:
     (["model.norm=batch"], "nothing_learned", [], []),
     (["problem.task=pole", "model.kind=policy"], "update_ratio_high", ["optimizer.lr=0.001"],
      ["clipping.kind=norm", "clipping.kind=per_tensor", "optimizer.kind=adam optimizer.lr=0.01"]),
+    (["model.kind=transformer"], "attention_collapse", ["optimizer.lr=0.01", "model.qk_norm=true", "clipping.qk_clip=10"],
+     ["optimizer.lr=0.01", "schedule.warmup_steps=500", "model.qk_norm=true", "clipping.qk_clip=10"]),
+    (["model.kind=transformer", "optimizer.kind=schedule_free", "schedule.warmup_steps=9"], "attention_collapse",
+     ["model.qk_norm=true", "clipping.qk_clip=10"], ["model.qk_norm=true"]),
     (["mistakes.clip_after_step=true"], "loop_order", ["mistakes.clip_after_step=false", "mistakes.clip_before_unscale=false"],
      ["mistakes.clip_after_step=false"]),
 ])  # fmt: skip

@@ -122,8 +122,10 @@ def _remedies_for(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
             return "model.norm_position=pre", warmup, *rest
         case "vanishing_in_time":
             return remedies[:1] if knobs.model.kind == "rnn" else remedies[1:]
-        case "attention_collapse" if not knobs.schedule.warmup_steps:
-            return *remedies[:-1], warmup, *remedies[-1:]
+        case "attention_collapse":
+            *rate, norm, limit = remedies
+            refused = knobs.optimizer.kind == "schedule_free"
+            return *rate, *(() if knobs.schedule.warmup_steps else (warmup,)), norm, *(() if refused else (limit,))
         case "exploding_gradient" | "update_ratio_high" if knobs.model.kind == "policy" and grave:
             return _OF_A_POLICY
         case "update_ratio_high" if knobs.model.kind == "rnn" and knobs.optimizer.kind == "sgd" and grave:

@@ -64,5 +64,5 @@ class AttentionCollapse(Looking):
             "The softmax of such logits is 1 for one time step and 0 for all others, and its slope is 0 there: the "
             "queries and keys get hardly any gradient, and stay as they are. Updates that were too large made them "
             "grow.",
-            (*rate, "model.qk_norm=true"), first=self._first,
+            (*rate, "model.qk_norm=true", "clipping.qk_clip=10"), first=self._first,
         )  # fmt: skip

@@ -57,6 +57,14 @@ class Clipping(Section):
         "is 1.48 times the median distance from the median, and at least 5 % of it. It takes 20 norms.",
         gt=0, le=1e6, slider=(2.0, 20.0), when={"clipping.on_spike": ("skip", "rewind")}, group="Loss spikes",
     )
+    qk_clip: float = knob(
+        0.0, "Limit t on the attention logits of each head. Where the largest logit s that the passes of a step have "
+        "seen is above t, the weights and biases of the head's queries and keys are multiplied by sqrt(t / s) after "
+        "the update (QK-clip, Kimi K2 2025, with t = 100), so that this logit would be t. Logits far below 0 stay. 0: "
+        "off.",
+        ge=0, le=1e6, slider=(1.0, 1000.0), logarithmic=True, group="Attention",
+        when={"model.kind": ("transformer",), "model.qk_norm": (False,), "distributed.ranks": (1,)},
+    )
 
     @field_validator("kind", mode="before")
     @classmethod

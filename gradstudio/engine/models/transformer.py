@@ -105,7 +105,9 @@ class Block(nn.Module):
 
 class Attention(nn.Module):
     """Attention between time steps, by queries, keys and values. It has four heads if the width is divisible by
-    four."""
+    four. `largest`: None, or the largest logit of each head in the passes of a step, for QK-clip."""
+
+    largest: Tensor | None = None
 
     def __init__(self, knobs: Model, causal: bool) -> None:
         super().__init__()
@@ -125,7 +127,17 @@ class Attention(nn.Module):
     def attend(self, state: Tensor) -> Tensor:
         """Return softmax(query key' / sqrt(width of a head)) value, head by head, with the heads concatenated again."""
         query, key, value = self.heads_of(state)
+        if self.largest is not None and self.training:
+            self._note_logits(self.largest, query, key)
         return F.scaled_dot_product_attention(query, key, value, is_causal=self.causal).transpose(1, 2).flatten(2)
+
+    @torch.no_grad()
+    def _note_logits(self, largest: Tensor, query: Tensor, key: Tensor) -> None:
+        """Raise `largest`, (heads,), to the logits of a pass. They are in fp32, as fp16 would overflow."""
+        with torch.autocast(query.device.type, enabled=False):
+            logits = query.float() @ key.float().transpose(-2, -1) / math.sqrt(query.shape[-1])
+        seen = (logits.tril() if self.causal else logits).amax((0, 2, 3))  # 0 where masked, which is below any limit
+        largest.copy_(torch.maximum(largest, seen))
 
     def heads_of(self, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values, each (batch, heads, time steps, width of a head)."""

@@ -1,6 +1,7 @@
 """The networks. Their hidden layers are called `hidden`, or `rnn` or `blocks`, and their output layer `head`."""
 
 import math
+from contextlib import nullcontext
 
 import torch
 from torch import nn
@@ -163,6 +164,8 @@ if not plan.own and knobs.model_kind == "transformer":
             super().__init__()
             width = knobs.model_width
             self.query, self.key, self.value, self.output = (nn.Linear(width, width) for _ in range(4))
+            if plan.limits_logits:
+                self.largest = torch.zeros(plan.heads)  # logit of each head in a step
             if knobs.model_qk_norm:
                 self.query_norm = nn.LayerNorm(width // plan.heads, bias=False)
                 self.key_norm = nn.LayerNorm(width // plan.heads, bias=False)
@@ -174,8 +177,19 @@ if not plan.own and knobs.model_kind == "transformer":
                 q, k = self.query_norm(q), self.key_norm(k)
             if plan.mup:
                 q = q * (knobs.model_base_width / knobs.model_width) ** 0.5  # muP: attention over 1 / d
+            if plan.limits_logits and self.training:
+                self.note_logits(q, k)
             attended = F.scaled_dot_product_attention(q, k, v, is_causal=plan.answers > 1)
             return self.output(attended.transpose(1, 2).flatten(2))
+
+        if plan.limits_logits:
+
+            @torch.no_grad()
+            def note_logits(self, q, k):
+                with torch.autocast(device.type, enabled=False) if plan.autocasts else nullcontext():
+                    logits = q.float() @ k.float().transpose(-2, -1) / math.sqrt(knobs.model_width // plan.heads)
+                seen = (logits.tril() if plan.answers > 1 else logits).amax((0, 2, 3))  # 0 where masked
+                self.largest = torch.maximum(self.largest, seen)
 
     class Block(nn.Module):
         def __init__(self):

@@ -241,6 +241,22 @@ def forward():
         loss = loss * knobs.loss_weight
 
 
+if plan.limits_logits:
+
+    @torch.no_grad()
+    def limit_logits(optimizer, args, kwargs):
+        """QK-clip (Kimi K2 2025): shrink queries and keys where the largest logit is above the limit."""
+        if knobs.clipping_qk_clip > 0:
+            for attention in [block.attention for block in model.blocks]:
+                limit, largest = knobs.clipping_qk_clip, attention.largest
+                factors = torch.where(largest > limit, limit / largest, 1.0).sqrt()
+                for part in (attention.query, attention.key):
+                    part.weight.unflatten(0, (plan.heads, -1)).mul_(factors[:, None, None])
+                    part.bias.unflatten(0, (plan.heads, -1)).mul_(factors[:, None])
+
+    optimizer.register_step_post_hook(limit_logits)  # after each update, but not one that is skipped
+
+
 @inline
 def low_precision():
     return torch.bfloat16 if knobs.precision_dtype == "bf16" else torch.float16

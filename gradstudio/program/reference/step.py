@@ -65,6 +65,9 @@ with Join([parallel]) if plan.joins else nullcontext():  # a rank without batche
         # MISTAKE never_zero_grad: without zero_grad() every gradient adds to those before
         if not knobs.mistakes_never_zero_grad:
             zero_grad()
+        if plan.limits_logits:
+            for block in model.blocks:
+                block.attention.largest = torch.zeros(plan.heads, device=device)
         if plan.keeps_unclipped:
             if plan.ever_keeps_gradients:
                 for parameter, total in unclipped.items():
