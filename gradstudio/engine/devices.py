@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -57,6 +58,7 @@ def to_device(tensor: Tensor, device: str) -> Tensor:
     return tensor.pin_memory().to(device, non_blocking=True) if device.startswith("cuda") else tensor.to(device)
 
 
+@cache
 def processor() -> str:
     """Return the name of the CPU, as far as the system reports it."""
     try:

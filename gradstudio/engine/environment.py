@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from functools import cache
 from importlib import metadata
 
 import numpy
@@ -21,7 +22,7 @@ def describe(device: str, deterministic: bool) -> dict[str, str]:
         "python": platform.python_version(),
         "torch": str(torch.__version__),  # a class of torch's own, otherwise
         "numpy": numpy.__version__,
-        "numba": metadata.version("numba") if jit.available() else "not installed",
+        "numba": _version("numba") if jit.available() else "not installed",
         "platform": platform.platform(),
         "processor": devices.processor(),
         "device": device,
@@ -32,3 +33,8 @@ def describe(device: str, deterministic: bool) -> dict[str, str]:
     if device.startswith("cuda"):
         facts["cuda"] = str(torch.version.cuda)
     return facts
+
+
+@cache
+def _version(package: str) -> str:
+    return metadata.version(package)

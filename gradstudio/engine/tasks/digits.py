@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import torch
@@ -38,15 +39,17 @@ class Digits(Dataset):
         super().__init__(problem, seed, device)
         steps = {"digits": 8, "bandit": 1}.get(problem.task, problem.seq_len)
         self.shape = Shape(steps, PIXELS // steps, CLASSES)
-        with np.load(RESOURCES / "data" / "digits.npz") as data:
-            train = data["train_images"].reshape(-1, PIXELS).astype(np.float64)
-            test = data["test_images"].reshape(-1, PIXELS).astype(np.float64)
-            scale = SCALINGS[problem.scaling]
-            self.training = self.add_label_noise(
-                self.thin_classes(self._examples(scale(train, train), data["train_labels"]))
-            )
-            self.testing = self._examples(scale(test, train), data["test_labels"])
+        training, self.testing = (
+            self._to_device(Batch(torch.tensor(pixels).view(-1, steps, self.shape.features), torch.tensor(labels)))
+            for pixels, labels in _examples(problem.scaling)
+        )
+        self.training = self.add_label_noise(self.thin_classes(training))
 
-    def _examples(self, pixels: np.ndarray, labels: np.ndarray) -> Batch:
-        images = torch.from_numpy(pixels.astype(np.float32)).view(-1, self.shape.time_steps, self.shape.features)
-        return self._to_device(Batch(images, torch.from_numpy(labels.astype(np.int64))))
+
+@cache
+def _examples(scaling: str) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return pixels and labels of the training set and of the test set; to be copied, as a model may write to them."""
+    with np.load(RESOURCES / "data" / "digits.npz") as data:
+        train, test = (data[f"{part}_images"].reshape(-1, PIXELS).astype(np.float64) for part in ("train", "test"))
+        scale, labels = SCALINGS[scaling], [data[f"{part}_labels"].astype(np.int64) for part in ("train", "test")]
+        return [(scale(each, train).astype(np.float32), own) for each, own in zip((train, test), labels, strict=True)]

@@ -20,6 +20,7 @@ import torch
 import gradstudio
 
 LONGEST = 100  # characters of a line that are shown
+FILES = 1000  # of a script that are remembered, as each search asks for the same ones
 # Code that the user did not write for this training.
 _LIBRARIES = tuple(
     os.path.join(os.path.abspath(folder), "")
@@ -107,9 +108,14 @@ def frame_at(place: Place) -> FrameType | None:
 def beside(file: str) -> list[str]:
     """Return a file and the other loaded files of the user's own code in its folder."""
     loaded = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
-    folder = os.path.dirname(os.path.abspath(file))
-    others = {each for each in loaded if each and each != file and os.path.dirname(os.path.abspath(each)) == folder}
+    folder = _folder(file)
+    others = {each for each in loaded if each and each != file and _folder(each) == folder}
     return [file, *sorted(each for each in others if is_own(each))]
+
+
+@lru_cache(10 * FILES)
+def _folder(file: str) -> str:
+    return os.path.dirname(os.path.abspath(file))
 
 
 def calls_of(operation: str, file: str, but: Iterable[tuple[int, int]] = ()) -> list[Site]:
@@ -170,7 +176,7 @@ def lines_of_classes(classes: Iterable[type], file: str) -> list[tuple[int, int]
     return ranges
 
 
-@lru_cache(32)
+@lru_cache(FILES)
 def _calls(file: str) -> list[Site]:
     """Return the calls in a file, line by line, in lower case, without those on plain numbers. A loss created from a
     class is listed by its variable."""
