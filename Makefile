@@ -1,6 +1,7 @@
 # make run    installs GradStudio into .venv and opens it
 # make test   installs what the tests need, then lints, checks the types, builds the documentation and tests
 # make types  checks the types alone, with basedpyright, whose wheel brings all of it
+# make test-thorough  runs what make test leaves out: long forms of what a shorter test in it holds too
 # make torture  lets a monkey act on the window, opens and closes it, and fuzzes the commands, at length (docs/reliability.md)
 # make presets-check  trains what every preset promises, over five seeds, and prints a table of what holds; takes an hour
 # make release-check  builds wheel and sdist, installs each into a fresh environment, and opens the window there
@@ -23,7 +24,10 @@ PIP   := $(PY) -m pip install --quiet --disable-pip-version-check --constraint c
 # One more than there are processors, as tests wait now and then; each takes up to 2.4 GB.
 WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$(( n < 4 ? n + 1 : 4 )))
 
-.PHONY: run test docs pictures torture presets-check release-check portable test-under-load test-perturbed test-torch test-bare types qt
+# What `make test` runs of the tests.
+GATE := -n $(WORKERS) --dist worksteal -m "not thorough"
+
+.PHONY: run test docs pictures torture presets-check release-check portable test-thorough test-under-load test-perturbed test-torch test-bare types qt
 
 run: $(RUN)
 	@$(MAKE) --no-print-directory qt || true
@@ -36,8 +40,11 @@ test: $(TEST) qt
 	@# the types are checked beside the tests, which wait now and then; the tests are collected once beforehand, or each
 	@# worker would compile every module for itself
 	$(PY) -m basedpyright & types=$$!; \
-	$(PY) -m pytest --collect-only -qq >/dev/null; $(PY) -m pytest -q -n $(WORKERS) --dist worksteal; tests=$$?; \
+	$(PY) -m pytest --collect-only -qq >/dev/null; $(PY) -m pytest -q $(GATE); tests=$$?; \
 	wait $$types && exit $$tests
+
+test-thorough: $(TEST) qt
+	$(PY) -m pytest -q -n $(WORKERS) --dist worksteal -m thorough
 
 docs: $(TEST)
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
@@ -77,7 +84,7 @@ test-under-load: $(TEST) qt
 	log=$$(mktemp); \
 	for run in $$(seq $(RUNS)); do \
 	    echo "run $$run of $(RUNS)"; \
-	    $(PY) -m pytest -q -n $(WORKERS) --dist worksteal 2>&1 | tee "$$log"; \
+	    $(PY) -m pytest -q $(GATE) 2>&1 | tee "$$log"; \
 	    if [ "$${PIPESTATUS[0]}" != 0 ]; then \
 	        echo "Run $$run of $(RUNS) failed. First in it: $$(grep -m1 -E '^(FAILED|ERROR) ' "$$log")" >&2; rm -f "$$log"; exit 1; \
 	    fi; \
@@ -89,7 +96,7 @@ TESTS := tests
 test-perturbed: $(TEST) qt
 	@failed=; for mode in $(MODES); do \
 	    echo "threads: $$mode"; \
-	    PERTURB=$$mode PYTHONPATH=$(CURDIR)/tests/perturbed $(PY) -m pytest -q -p perturbed_timing -n $(WORKERS) --dist worksteal $(TESTS) \
+	    PERTURB=$$mode PYTHONPATH=$(CURDIR)/tests/perturbed $(PY) -m pytest -q -p perturbed_timing $(GATE) $(TESTS) \
 	        || failed="$$failed $$mode"; \
 	done; \
 	if [ -n "$$failed" ]; then echo "Tests failed with threads:$$failed" >&2; exit 1; fi

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from fnmatch import fnmatchcase
-from functools import cache
 
 import pytest
 import torch
@@ -333,22 +332,29 @@ def set_up(asked: str) -> tuple[Experiment, tuple[Change, ...]]:
     return (presets.load(name).experiment if name else Experiment()).with_texts(["run.device=cpu", *knobs]), timeline
 
 
-def outcome(experiment: Experiment, timeline: tuple[Change, ...] = ()) -> tuple[Run, float]:
-    run = Run(Preset(id="tried", title="Tried", experiment=experiment), experiment, timeline)
-    Worker(run).run()
-    return run, (run.accuracy or 0.0) if run.status == "finished" else 0.0
+def outcome(asked: str, remedy: str = "") -> tuple[Run, float]:
+    """The run of a trial, with a remedy, and how well it ends."""
+    experiment, timeline = set_up(asked)
+    return trained_once(experiment.with_texts(remedy.split()), () if remedy else timeline)
 
 
-@cache
-def ill(asked: str) -> tuple[Run, float]:
-    return outcome(*set_up(asked))
+def trained_once(experiment: Experiment, timeline: tuple[Change, ...]) -> tuple[Run, float]:
+    """Train, unless the same was trained before: several rules offer the same remedy for the same run."""
+    key = repr((experiment, timeline))
+    if key not in TRAINED:
+        run = Run(Preset(id="tried", title="Tried", experiment=experiment), experiment, timeline)
+        Worker(run).run()
+        TRAINED[key] = run, (run.accuracy or 0.0) if run.status == "finished" else 0.0
+    return TRAINED[key]
+
+
+TRAINED: dict[str, tuple[Run, float]] = {}
 
 
 def heals(asked: str, finding: Finding, remedy: str) -> str:
     """Why a remedy does not heal a finding of a run; "" if it does."""
-    before = ill(asked)[1]
-    experiment, _ = set_up(asked)
-    healed, after = outcome(experiment.with_texts(remedy.split()))
+    before = outcome(asked)[1]
+    healed, after = outcome(asked, remedy)
     left = {found.rule for found in in_order(healed) if found.severity != "info"}
     harmless = remedy.startswith("mistakes.") and after > before - 0.01  # that the loss hides
     if healed.status == "finished" and finding.rule not in left and (after > before + 0.05 or harmless):
@@ -363,7 +369,7 @@ def test_each_remedy_of_a_rule_heals_a_run_in_which_it_is_offered(rule: str, rem
     for asked in TRIALS[rule]:
         if mistake and mistake not in asked:
             continue
-        for finding in in_order(ill(asked)[0]):
+        for finding in in_order(outcome(asked)[0]):
             if rule not in ("offered", finding.rule) and not finding.rule.startswith(f"{rule}_"):
                 continue
             for offered in finding.remedies:

@@ -255,7 +255,7 @@ def test_the_library_gets_the_run_and_its_snapshots(make: Make, tmp_path: Path) 
 
 def test_a_run_that_takes_more_memory_than_its_budget(make: Make) -> None:
     one = make(run__memory_budget=1)
-    one.set_together({"problem.batch_size": 1024, "model.width": 256, "model.depth": 6})
+    one.set_together({"problem.batch_size": 1024, "model.width": 64, "model.depth": 2})
     one.play()
     over(one)
     assert one.run.refused and "memory_budget" in one.run.message

@@ -16,6 +16,7 @@ from waiting import ENDLESS, PATIENCE, until
 
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import Preset
+from gradstudio.core.python_process import how_it_ended
 from gradstudio.session.library.store import Library
 from gradstudio.session.remote.remote_backend import RemoteBackend
 from gradstudio.session.remote.remote_worker import line_of_crash
@@ -67,9 +68,13 @@ def tell(backend: RemoteBackend, code: str) -> None:
 @pytest.mark.parametrize(
     ("code", "told"),
     [
-        ("import os; os._exit(3)", "ended its process with exit code 3"),
         ("import ctypes; ctypes.string_at(0)", "was ended by SIGSEGV, a crash"),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "was ended by SIGKILL, as for want of memory"),
+        pytest.param("import os; os._exit(3)", "ended its process with exit code 3", marks=pytest.mark.thorough),
+        pytest.param(
+            "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+            "was ended by SIGKILL, as for want of memory",
+            marks=pytest.mark.thorough,
+        ),
     ],
 )
 def test_a_worker_that_ends(one: Simulator, backend: RemoteBackend, code: str, told: str, tmp_path: Path) -> None:
@@ -90,6 +95,11 @@ def test_a_worker_that_ends(one: Simulator, backend: RemoteBackend, code: str, t
     assert one.run.differs_at is None and len(one.run.history) == 30 and backend.warm() is not process
     one.restart()
     until(lambda: len(one.run.history) > 5)
+
+
+def test_each_way_to_end_has_its_words() -> None:
+    told = {3: "ended its process with exit code 3", -9: "was ended by SIGKILL, as for want of memory"}
+    assert {code: how_it_ended(code) for code in told} == told
 
 
 def test_the_line_of_a_studio_file_at_which_it_crashed() -> None:
