@@ -139,7 +139,22 @@ SOURCES = {
 }
 
 
-@pytest.mark.parametrize(("source", "knobs", "step", "steps", "changes"), SOURCES.values(), ids=SOURCES)
+# What the command itself does with a branch; of each kind of run tests/session/test_branches.py holds the same.
+IN_GATE = (
+    "plain",
+    "long enough for samples",
+    "the first step",
+    "at a planned change",
+    "that breaks at once",
+    "a mistake mended",
+)
+CASES = [
+    pytest.param(*case, id=name, marks=() if name in IN_GATE else pytest.mark.thorough)
+    for name, case in SOURCES.items()
+]
+
+
+@pytest.mark.parametrize(("source", "knobs", "step", "steps", "changes"), CASES)
 def test_a_branch_is_the_run_that_had_the_change_planned(
     source: str,
     knobs: list[str],

@@ -331,6 +331,7 @@ for line in sys.stdin:
 """
 
 
+@pytest.mark.thorough  # tests/session/library/test_library.py kills one
 def test_killed_at_any_moment(tmp_path: Path) -> None:
     path, chance = tmp_path / "library.sqlite3", random.Random(int(os.environ.get("GRADSTUDIO_SEED", "1")))
     words = [sys.executable, "-c", NURSERY, str(path), *SMALL, f"run.steps={ENDLESS}"]

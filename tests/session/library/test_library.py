@@ -329,7 +329,7 @@ foreground.train(run, progress=False)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
-@pytest.mark.parametrize("writings", [1, 4])
+@pytest.mark.parametrize("writings", [pytest.param(1, marks=pytest.mark.thorough), 4])
 def test_a_killed_program_loses_no_more_than_what_came_since_the_last_writing(path, writings):
     child = subprocess.Popen([sys.executable, "-c", CHILD, str(path), str(ENDLESS)])
     seen = [0]
