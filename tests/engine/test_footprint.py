@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from benchmarks import footprint
+from gradstudio.core import presets
 
 # What takes long is made shorter; `python -m benchmarks memory` has it whole, and every model in many more ways.
 SHORTER = {
@@ -14,11 +17,11 @@ SHORTER = {
     "gates-at-zero": "model.depth=3", "one-rate-for-all": "model.width=32", "gates-hold-no-rate": "problem.seq_len=4", "clip-before-backward": "problem.seq_len=4",
     "value-or-norm": "problem.seq_len=4", "max-norm-study": "problem.seq_len=4", "a-net-that-forgets": "problem.seq_len=4",
 }  # fmt: skip
-CASES = [
-    *(
-        f"{path.stem} precision.dtype={footprint.DTYPES[number % len(footprint.DTYPES)]} {SHORTER.get(path.stem, '')}"
-        for number, path in enumerate(footprint.bundled())
-    ),
+PRESETS = [
+    f"{path.stem} precision.dtype={footprint.DTYPES[number % len(footprint.DTYPES)]} {SHORTER.get(path.stem, '')}"
+    for number, path in enumerate(footprint.bundled())
+]
+OTHERS = [
     f"- {footprint.SMALL} model.kind=lstm problem.task=copy",
     f"- {footprint.SMALL} model.kind=transformer optimizer.kind=adamw clipping.on_spike=rewind",
     f"- {footprint.SMALL} optimizer.sam_rho=0.1 accumulation.steps=3 model.norm=batch clipping.kind=norm",
@@ -34,9 +37,24 @@ CASES = [
 ]
 
 
-def test_the_estimate_is_what_the_allocator_says() -> None:
-    compared = list(footprint.compared(CASES))  # in one test, as one process measures them all
-    assert [each["case"] for each in compared] == CASES
+def of_each_kind() -> list[str]:
+    """The first preset with each network, normalization, optimizer and way to clip."""
+    kinds = {}
+    for case in PRESETS:
+        knobs = presets.load(case.split()[0]).experiment
+        kinds.setdefault((knobs.model.kind, knobs.model.norm), case)
+        kinds.setdefault((knobs.optimizer.kind, knobs.clipping.kind), case)
+    return list(dict.fromkeys(kinds.values()))
+
+
+@pytest.mark.parametrize(
+    "cases",
+    [of_each_kind() + OTHERS, pytest.param(PRESETS, marks=pytest.mark.thorough)],
+    ids=["each kind", "all presets"],
+)
+def test_the_estimate_is_what_the_allocator_says(cases: list[str]) -> None:
+    compared = list(footprint.compared(cases))  # in one test, as one process measures them all
+    assert [each["case"] for each in compared] == cases
     wrong = [each for each in compared if footprint.off(each) > _most(each)]
     assert not wrong, wrong
 
