@@ -77,6 +77,56 @@ def broken_by_an_update(begin: Callable[[nn.Module, Any], None]) -> None:
         optimizer.step()
 
 
+def broken_by_a_penalty(begin: Callable[[nn.Module, Any], None]) -> None:
+    """The loss code reads the weights, and the root of 0 has no finite derivative."""
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    begin(model, optimizer)
+    for step in range(5):
+        optimizer.zero_grad()
+        if step == 3:
+            nn.init.zeros_(model.bias)
+        (model(torch.randn(3, 4)).square().mean() + model.bias.square().sum().sqrt()).backward()
+        optimizer.step()
+
+
+class Length(nn.Module):
+    """The length of a vector, whose gradient is NaN at 0."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs.square().sum(-1, keepdim=True).sqrt()
+
+
+def broken_within(begin: Callable[[nn.Module, Any], None]) -> None:
+    """After the update the weights are NaN, and another operation would be the first with one."""
+    model = nn.Sequential(nn.Linear(4, 4), Length())
+    optimizer = torch.optim.AdamW(model.parameters(), 0.1)
+    begin(model, optimizer)
+    for step in range(6):
+        optimizer.zero_grad()
+        if step == 4:
+            for weight in model.parameters():
+                nn.init.zeros_(weight)
+        model(torch.randn(8, 4)).mean().backward()
+        optimizer.step()
+
+
+def broken_by_an_input_that_is_trained(begin: Callable[[nn.Module, Any], None]) -> None:
+    """The update changes the input in place."""
+    model, prompt = nn.Sequential(Length(), nn.Linear(1, 1)), nn.Parameter(torch.randn(3, 4))
+    optimizer = torch.optim.SGD([*model.parameters(), prompt], 0.1)
+    begin(model, optimizer)
+    for step in range(6):
+        optimizer.zero_grad()
+        if step == 4:
+            nn.init.zeros_(prompt)
+        model(prompt).mean().backward()
+        optimizer.step()
+
+
+BREAKING = (breaking, broken_by_an_update, broken_by_a_penalty, broken_by_an_input_that_is_trained, broken_within)
+
+
 def run_of(script: Script, path: Path) -> tuple[Run, bool]:
     """Return the run of a script, and whether it was measured on the device."""
     begun: list[Any] = []
@@ -90,7 +140,7 @@ def run_of(script: Script, path: Path) -> tuple[Run, bool]:
     return found.run, on_device
 
 
-@pytest.mark.parametrize("script", [plain, accumulated_and_kept, half_used, breaking, broken_by_an_update])
+@pytest.mark.parametrize("script", [plain, accumulated_and_kept, half_used, *BREAKING])
 def test_the_rows_are_those_of_the_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: Script) -> None:
     host, on_device = run_of(script, tmp_path / "host.db")
     assert not on_device
@@ -105,11 +155,60 @@ def test_the_rows_are_those_of_the_host(monkeypatch: pytest.MonkeyPatch, tmp_pat
         found, wanted = (run.history.layer_metric(metric) for run in (device, host))
         assert found == pytest.approx(wanted, rel=1e-5, nan_ok=True), metric
     assert device.first_nonfinite_step == host.first_nonfinite_step
-    births = [
-        None if run.provenance is None else (run.provenance.phase, run.provenance.cause) for run in (device, host)
-    ]
-    assert births[0] == births[1]
+    assert device.provenance == host.provenance
+    assert (host.provenance is None) == (script not in BREAKING)
     assert list(device.findings) == list(host.findings)
+
+
+class Logged(torch.optim.SGD):
+    """Logs when its update is made."""
+
+    log: list[str]
+
+    def step(self, closure: Any = None) -> Any:
+        self.log.append("update")
+        return super().step(closure)
+
+
+@pytest.mark.parametrize("settings", [{}, {"updates": False}, {"on_nonfinite": "skip"}])
+def test_figures_are_read_after_the_update_unless_they_decide_on_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    model, log = nn.Linear(4, 1), list[str]()
+    optimizer = Logged(model.parameters(), 0.1)
+    optimizer.log = log
+    monkeypatch.setattr(device_parameters, "MEASURED_THERE", ("cpu",))
+    wait = device_parameters.PendingFigures.wait
+    monkeypatch.setattr(device_parameters.PendingFigures, "wait", lambda self: log.append("wait") or wait(self))
+    gradstudio.watch(model, optimizer, library=tmp_path / "runs.db", record=0, **settings)
+    reads_before = list[bool]()
+    for _ in range(6):
+        optimizer.zero_grad()
+        model(torch.randn(3, 4)).square().mean().backward()
+        log.clear()
+        optimizer.step()
+        reads_before.append("wait" in log[: log.index("update")])
+    assert reads_before[2:] == [bool(settings)] * 4
+    watcher = training_watch.current()
+    assert watcher is not None
+    watcher.close("finished", "")
+
+
+@pytest.mark.parametrize("script", BREAKING)
+def test_a_search_after_the_update_leaves_the_weights_as_they_are(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: Script
+) -> None:
+    ended = list[list[torch.Tensor]]()
+
+    def note(model: nn.Module, optimizer: Any) -> None:
+        ended.append(list(model.parameters()))
+
+    torch.manual_seed(0)
+    script(note)
+    monkeypatch.setattr(device_parameters, "MEASURED_THERE", ("cpu",))
+    run_of(lambda begin: script(lambda *given: (note(*given), begin(*given))), tmp_path / "runs.db")  # pyright: ignore[reportArgumentType]
+    for bare, watched in zip(*ended, strict=True):
+        assert torch.equal(bare.nan_to_num(7), watched.nan_to_num(7))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from types import FrameType
 from typing import Any
@@ -65,6 +65,13 @@ def _find_results_of_node() -> Callable[[Any], Any]:
     return attrgetter("_input_metadata")
 
 
+def _find_version_setter() -> Callable[[Sequence[Tensor], Sequence[int]], None]:
+    places = torch.ones(2).add_(1), torch.ones(1)
+    torch._C._autograd._unsafe_set_version_counter(places, (0, 3))
+    check([place._version for place in places] == [0, 3])
+    return torch._C._autograd._unsafe_set_version_counter
+
+
 # The functions of torch in which a backward pass begins, and in which it calls a Python function.
 _OF_BACKWARD = {
     inspect.unwrap(each).__code__
@@ -84,6 +91,13 @@ TOLD_RESULTS = Internal(
     "A NaN of loss code is named less exactly, and what reads the shapes of a loss is not found",
     "training is as it was",
     _find_results_of_node,
+)
+
+VERSION_SETTER = Internal(
+    "torch._C._autograd._unsafe_set_version_counter",
+    "A NaN on a GPU, of loss code that reads weights itself, is not named",
+    "training is as it was",
+    _find_version_setter,
 )
 
 
@@ -127,3 +141,9 @@ def hooks_of_arrival(tensor: Tensor) -> dict[int, Callable[..., Any]]:
 def version_of(tensor: Tensor) -> int:
     """Return a number that changes whenever torch writes to a tensor."""
     return tensor._version
+
+
+def set_versions(tensors: Sequence[Tensor], versions: Sequence[int]) -> None:
+    """Give tensors the versions that they had when they had these values."""
+    if set_version := VERSION_SETTER.get():
+        set_version(tensors, versions)

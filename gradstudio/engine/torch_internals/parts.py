@@ -39,6 +39,7 @@ PARTS_OF_A_WATCH = (
     autograd_nodes.NODE_AT_WORK,
     autograd_nodes.HOOK_DICT,
     autograd_nodes.TOLD_RESULTS,
+    autograd_nodes.VERSION_SETTER,
     clipping_hooks.ANY_AUTOCAST,
     plain_floats.FLOAT_TYPE,
     function_modes.STACK,

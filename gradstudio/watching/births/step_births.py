@@ -3,9 +3,9 @@ found in autograd's graph; or in the model's input."""
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -52,6 +52,7 @@ class Births:
         self._pending: list[PendingLoss] = []
         self._searches = 0  # for the batches that the script has skipped
         self.has_told = False  # whether the run has gone non-finite: a later step's values are no births
+        self._at_the_pass: Callable[[], AbstractContextManager[None]] = nullcontext  # gives weights their former values
         # number of roots, `is_explained` and `unknown` of the step before the latest backward pass
         self._before = 0, False, ""
 
@@ -225,7 +226,7 @@ class Births:
         if not kept_pass.training:
             return
         held, searching, loss = kept_pass.is_held, self._losses.searching, None
-        with contextlib.suppress(ProvenanceUnknown):  # of loss code that is too long to be searched
+        with suppress(ProvenanceUnknown):  # of loss code that is too long to be searched
             loss = self._losses.of(kept_pass, self.passes.mark) if held else None
         if loss is not None:
             self._suspect(kept_pass, [loss], [])
@@ -239,12 +240,22 @@ class Births:
 
     # ---- searching
 
+    @contextmanager
+    def searching_in(self, at_the_pass: Callable[[], AbstractContextManager[None]]) -> Generator[None]:
+        """Let each search take place within this context, in which the weights are those of the pass again."""
+        self._at_the_pass = at_the_pass
+        try:
+            yield
+        finally:
+            self._at_the_pass = nullcontext
+
     def _find(self, search: Search) -> Provenance | None:
         passes, step = self.passes, self.passes.step
         passes.is_paused = True
         birth: Provenance | None = None
         try:
-            birth = None if step.unknown else search()
+            with self._at_the_pass():
+                birth = None if step.unknown else search()
         except ProvenanceUnknown as fault:
             step.unknown = str(fault)
         except Exception as fault:  # from the user's code, which was not written to be run twice

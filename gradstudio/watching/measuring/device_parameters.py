@@ -4,7 +4,8 @@ to the host; the weights before an update are kept on the GPU."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from operator import attrgetter
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch import Tensor
 from gradstudio.core.unknown import UNKNOWN
 from gradstudio.engine.gauges.device_table import FORMATS, PlainTable, table_of
 from gradstudio.engine.gauges.every_step import ratio
-from gradstudio.engine.torch_internals import tensor_lists
+from gradstudio.engine.torch_internals import autograd_nodes, tensor_lists
 from gradstudio.watching.hooks.guard import say_once
 from gradstudio.watching.measuring.parameters import (
     NOT_MEASURED,
@@ -55,6 +56,7 @@ class DeviceParameters(Parameters):
         self._formats, self._strides = list(map(_FORMAT, self.tensors)), list(map(Tensor.stride, self.tensors))
         self._are_dense = all(_dense(tensor) is tensor for tensor in self.tensors)
         self._kept: list[Tensor] = []  # the weights before the update
+        self._kept_versions: list[int] = []  # their versions then
         self._entries = np.maximum(self.sizes, 1)
 
     def all_gone(self, marks: list[int] | None = None) -> bool:
@@ -83,12 +85,31 @@ class DeviceParameters(Parameters):
 
     def keep_weights(self) -> None:
         weights = self._readable_weights()
-        self._has_kept = weights is not None
+        self._has_kept, self._kept_versions = weights is not None, self.weight_marks()
         if weights is not None:
             if not self._kept:
                 self._kept = [torch.empty_like(each, requires_grad=False) for each in weights]
             with torch.no_grad():
                 tensor_lists.copy_(self._kept, weights)
+
+    @property
+    def can_go_back(self) -> bool:
+        return self._has_kept
+
+    @contextmanager
+    def before_update(self) -> Generator[None]:
+        now, versions = [tensor.detach().clone() for tensor in self.tensors], self.weight_marks()
+        self._write(self._kept, self._kept_versions)
+        try:
+            yield
+        finally:
+            self._write(now, versions)
+
+    @torch.no_grad()
+    def _write(self, values: list[Tensor], versions: list[int]) -> None:
+        """Write these values to the weights, so that autograd takes them for those with these versions."""
+        tensor_lists.copy_(self.tensors, values)
+        autograd_nodes.set_versions(self.tensors, versions)
 
     def keep_weights_and_norm(self, *, keep: bool = True) -> float:
         return self.keep_weights_and_norm_later(keep=keep)()
@@ -114,7 +135,8 @@ class DeviceParameters(Parameters):
         def read() -> Change:
             squares, moves, along, not_zero = figures.wait()
             norms = np.sqrt(squares)
-            layers[1], layers[2] = norms, ratio(np.sqrt(moves), norms)
+            with np.errstate(over="ignore"):  # a norm can be too large for float32
+                layers[1], layers[2] = norms, ratio(np.sqrt(moves), norms)
             moved, product = math.sqrt(moves.sum()), float(along.sum())
             # a script that has set the gradients to 0 within the update has destroyed their direction
             is_known = there and (product or not moved or not_zero.sum())

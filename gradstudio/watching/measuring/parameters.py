@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from operator import is_
 from typing import Any, NamedTuple
 
@@ -62,6 +62,7 @@ class Parameters:
 
     may_wait = False  # whether gradients may be kept elsewhere until the last backward pass of a step
     answers_later = False  # whether figures are still being computed when a step has been made
+    can_go_back = False  # whether `before_update` can restore the weights from before an update
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self.tensors = list(tensors)
@@ -166,6 +167,11 @@ class Parameters:
         writes the rows of `layers`."""
         change = self.measure_change(layers)
         return lambda: change
+
+    def before_update(self) -> AbstractContextManager[None]:
+        """Return a context in which the weights are those that were kept, for one who looks at them after the
+        update."""
+        raise NotImplementedError
 
     def _kept_weights(self) -> np.ndarray:
         weights = self._weights()

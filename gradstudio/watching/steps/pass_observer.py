@@ -76,6 +76,7 @@ class PassObserver(TrainedModels):
         self.layers: tuple[Layer, ...] = ()  # each parameter
         self._shown = ModuleLayers((), MOST_LAYERS)  # how they are shown
         self.refused = ""  # why the parameters cannot be measured, a sentence
+        self._is_healthy = False  # whether the loss and the gradients of the latest step were finite
         self._searches = 0  # for the birth of non-finite gradients; if a step is suppressed, the run continues
         self._passes_over = False  # whether the script has continued after such a batch
         # delivers the latest step, if it is not reported yet
@@ -105,7 +106,7 @@ class PassObserver(TrainedModels):
         """Deliver the row of the latest step, if that has not been reported yet."""
         raise NotImplementedError
 
-    def make_ready(self) -> None:
+    def make_ready(self, *, may_wait: bool = False) -> None:
         """Measure the gradient that the optimizer receives, and keep the weights, once before an update."""
         raise NotImplementedError
 

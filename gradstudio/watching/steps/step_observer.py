@@ -19,6 +19,7 @@ from gradstudio.core.unknown import UNKNOWN, is_known
 from gradstudio.watching.births.skipped_batches import SkippedBatch
 from gradstudio.watching.births.step_births import MADE_BY_THE_SCRIPT, MOST_SEARCHES
 from gradstudio.watching.hooks.guard import say_once
+from gradstudio.watching.hooks.rank_place import here
 from gradstudio.watching.measuring.parameters import NOT_MEASURED, Change, Gradient
 from gradstudio.watching.measuring.parted_parameters import share_of
 from gradstudio.watching.recorder.kept_state import KeptStep
@@ -45,7 +46,7 @@ class Observer(PassObserver):
         closure = named.get("closure") if "closure" in named else arguments[1] if len(arguments) > 1 else None
         of_its_own = isinstance(closure, (nn.Module, type))  # the arguments of the step of a user's optimizer
         if not callable(closure) or of_its_own:
-            self.make_ready()
+            self.make_ready(may_wait=True)
             return None
 
         def closure_with_passes(*given: Any, **others: Any) -> Any:
@@ -58,8 +59,9 @@ class Observer(PassObserver):
             return arguments, {**named, "closure": closure_with_passes}
         return (arguments[0], closure_with_passes, *arguments[2:]), named
 
-    def make_ready(self) -> None:
-        """Measure the gradient that the optimizer receives, and keep the weights, once before an update."""
+    def make_ready(self, *, may_wait: bool = False) -> None:
+        """Measure the gradient that the optimizer receives, and keep the weights, once before an update. With
+        `may_wait` the step ends in `after_step`, which reads what has not been read."""
         if self._step.is_ready:
             return
         self._forget_replaced()
@@ -84,33 +86,78 @@ class Observer(PassObserver):
             self._record_step(healthy=True)
             return
         step.clipped_norm = self.parameters.keep_weights_and_norm_later(keep=self.options.updates)
+        factor = getattr(optimizer, "grad_scale", None)  # a fused optimizer divides the scale out itself
+        step.factor = 1.0 if factor is None else float(factor)
+        if may_wait and self._may_judge_after_update:
+            self._judge_after_update()
+        else:
+            self._judge()
+
+    def _judge(self) -> None:
+        """Read the figures of the backward pass, and look for the birth of what is not finite, before the update."""
         self._step.read()
+        step = self._step
         assert step.gradient is not None
         healthy = not step.gradient.nonfinite and not loss_broke(step.losses)
         told = self._spikes.look(step.gradient.norm) if self._spikes is not None and healthy else ""
         if self._late_reduction is not None and not self.parameters.answers_later:  # other ranks may have spoiled it
             healthy = healthy and not loss_broke(step.clipped_norm())
+        self._is_healthy = healthy
         self._record_step(healthy=healthy and not told)
         if told:
             self._spare_from_spike(told)
-        factor = getattr(optimizer, "grad_scale", None)  # a fused optimizer divides the scale out itself
-        step.factor = 1.0 if factor is None else float(factor)
+        self._explain_gradient()
+        if self.options.spares_weights and self._optimizer() is not None and not step.is_scaled:
+            self._spare_weights()
+
+    @property
+    def _may_judge_after_update(self) -> bool:
+        """Whether the figures of the backward pass may be read after the update: not if they decide on it, nor if the
+        recorder needs the state before the first broken one, as it cannot make the updates before it again."""
+        optimizer = self._optimizer()
+        return (
+            self._is_healthy and self._step.read_figures is not None and self.parameters.can_go_back
+            and not (self.options.spares_weights or self._spikes is not None or self._step.is_scaled)
+            and here() is None and (self.recorder.is_off or type(optimizer).__module__.startswith("torch.optim."))
+        )  # fmt: skip
+
+    def _judge_after_update(self) -> None:
+        """Let `read` judge the step, so that a GPU goes on to the update while it is still computing the figures."""
+        step, kept = self._step, self._record_step(healthy=True)
+        read_figures = step.read_figures
+        assert read_figures is not None
+
+        def read() -> None:
+            with self.births.searching_in(self.parameters.before_update):
+                read_figures()
+                self._explain_gradient()
+            assert step.gradient is not None
+            self._is_healthy = not step.gradient.nonfinite and not loss_broke(step.losses)
+            if kept is not None:
+                kept.loss, kept.norm = step.losses, step.gradient.norm
+
+        step.read_figures = read
+
+    def _explain_gradient(self) -> None:
+        """Look for the birth of gradients that are not finite."""
+        step = self._step
+        assert step.gradient is not None
         if step.gradient.nonfinite and step.were_finite:
             step.explain(None, MADE_BY_THE_SCRIPT)
-        elif step.gradient.nonfinite and not self._step.is_scaled:
+        elif step.gradient.nonfinite and not step.is_scaled:
             self._searches += 1
             if self._searches <= MOST_SEARCHES:
                 step.explain(self.births.explain(), self.births.unknown)
-        if self.options.spares_weights and optimizer is not None and not self._step.is_scaled:
-            self._spare_weights()
 
-    def _record_step(self, *, healthy: bool) -> None:
+    def _record_step(self, *, healthy: bool) -> KeptStep | None:
         """Let the recorder keep the step, and the state before its update."""
         step, optimizer = self._step, self._optimizer()
-        if self.recorder.is_off or optimizer is None or step.gradient is None:
-            return
-        kept = KeptStep(self._rows, [], [], step.clip, step.losses, step.gradient.norm)
+        if self.recorder.is_off or optimizer is None:
+            return None
+        norm = UNKNOWN if step.gradient is None else step.gradient.norm
+        kept = KeptStep(self._rows, [], [], step.clip, step.losses, norm)
         self.recorder.before_update(kept, self.parameters.as_given, members_of(optimizer), healthy=healthy)
+        return kept
 
     @property
     def _may_leave_out(self) -> bool:
@@ -153,6 +200,7 @@ class Observer(PassObserver):
 
     def after_step(self, optimizer: Optimizer) -> None:
         self._stepped_in_scaler = True
+        self._step.read()
         gradient = self._step.gradient
         if self._step.is_empty and gradient is not None and not (
             self.options.updates and self.parameters.measure_change(gradient.layers).norm
