@@ -204,6 +204,10 @@ class Recorder:
             return [*self.states[:1], *([self._at_break] if self._at_break is not None else [])]
         return [self.states[-1] if self._at_break is None else self._at_break]
 
+    def replaces_only_state(self, number: int) -> bool:
+        """Return whether the state before this step would replace the only one there is."""
+        return len(self.states) == 1 and number - self.states[0].number >= self._every
+
     def _limit(self, weights: Sequence[Tensor]) -> int:
         return free_memory(weights[0].device) if self._budget is None else self._budget
 

@@ -112,13 +112,14 @@ class Observer(PassObserver):
 
     @property
     def _may_judge_after_update(self) -> bool:
-        """Whether the figures of the backward pass may be read after the update: not if they decide on it, nor if the
-        recorder needs the state before the first broken one, as it cannot make the updates before it again."""
-        optimizer = self._optimizer()
+        """Whether the figures of the backward pass may be read after the update: not if they decide on it or on what
+        the recorder keeps. It can make an update again if it is one of torch's, in a single process."""
+        optimizer, recorder = self._optimizer(), self.recorder
+        is_repeatable = type(optimizer).__module__.startswith("torch.optim.") and here() is None
         return (
             self._is_healthy and self._step.read_figures is not None and self.parameters.can_go_back
             and not (self.options.spares_weights or self._spikes is not None or self._step.is_scaled)
-            and here() is None and (self.recorder.is_off or type(optimizer).__module__.startswith("torch.optim."))
+            and (recorder.is_off or (is_repeatable and not recorder.replaces_only_state(self._rows)))
         )  # fmt: skip
 
     def _judge_after_update(self) -> None:
