@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -67,3 +68,8 @@ STACK = Internal(
 def stack() -> _Stack | None:
     """Return the manager of this thread's stack of modes; None if that is impossible."""
     return STACK.get()
+
+
+def unobserved() -> AbstractContextManager[object]:
+    """Return a context in which no mode observes the calls of torch."""
+    return getattr(torch._C, "DisableTorchFunction", nullcontext)()

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from gradstudio.core.provenance import Provenance, ProvenanceUnknown
 from gradstudio.core.unknown import is_known
+from gradstudio.engine.torch_internals import function_modes
 from gradstudio.watching.births import loss_nodes, operation_lines, saved_tensors
 from gradstudio.watching.births.birth_search import BirthSearch
 from gradstudio.watching.births.kept_pass import KeptPass
@@ -225,12 +226,15 @@ class Births:
         """Check a pass that has received no gradient by the next one: the script may have checked its loss."""
         if not kept_pass.training:
             return
-        held, searching, loss = kept_pass.is_held, self._losses.searching, None
-        with suppress(ProvenanceUnknown):  # of loss code that is too long to be searched
-            loss = self._losses.of(kept_pass, self.passes.mark) if held else None
+        held, searching, loss, broken = kept_pass.is_held, self._losses.searching, None, list[Tensor]()
+        with function_modes.unobserved():  # a recorder would take these calls for the script's
+            with suppress(ProvenanceUnknown):  # of loss code that is too long to be searched
+                loss = self._losses.of(kept_pass, self.passes.mark) if held else None
+            if loss is None and (not held or searching):
+                broken = kept_pass.broken_results
         if loss is not None:
             self._suspect(kept_pass, [loss], [])
-        elif (not held or searching) and (broken := kept_pass.broken_results):
+        elif broken:
             self._suspect(kept_pass, [], broken)
 
     def _suspect(self, kept_pass: KeptPass, losses: Sequence[Tensor], broken: Sequence[Tensor]) -> None:

@@ -199,9 +199,9 @@ class Recorder:
     @property
     def usable_states(self) -> list[KeptState]:
         """The states to replay from: the oldest one, and that of the first broken step, before which no update has to
-        be replayed. The update of several ranks cannot be."""
+        be replayed, or the newer one. The update of several ranks cannot be replayed."""
         if not self.states or here() is None:
-            return [*self.states[:1], *([self._at_break] if self._at_break is not None else [])]
+            return [*self.states[:1], *([self._at_break] if self._at_break is not None else self.states[1:])]
         return [self.states[-1] if self._at_break is None else self._at_break]
 
     def replaces_only_state(self, number: int) -> bool:
