@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from operator import attrgetter
+from operator import attrgetter, is_
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from gradstudio.watching.measuring.parameters import (
     Gradient,
     Parameters,
     pointer_of,
+    pointers,
 )
 from gradstudio.watching.measuring.parted_parameters import are_sharded, parameters_of_shards
 
@@ -55,6 +56,7 @@ class DeviceParameters(Parameters):
             say_once(SLOWER)
         self._formats, self._strides = list(map(_FORMAT, self.tensors)), list(map(Tensor.stride, self.tensors))
         self._are_dense = all(_dense(tensor) is tensor for tensor in self.tensors)
+        self._read: list[Tensor | None] = []  # the gradients as they were read, the held ones unless copied
         self._kept: list[Tensor] = []  # the weights before the update
         self._kept_versions: list[int] = []  # their versions then
         self._entries = np.maximum(self.sizes, 1)
@@ -129,7 +131,7 @@ class DeviceParameters(Parameters):
             layers[1:3] = UNKNOWN
             return lambda: NOT_MEASURED
         there = self.gradients_are_current
-        gradients = self._as_weights(self._held) if there else [None] * len(weights)
+        gradients = self._readable_gradients() if there else [None] * len(weights)
         figures = PendingFigures(self._table.change(self._kept, weights, gradients))
 
         def read() -> Change:
@@ -156,9 +158,13 @@ class DeviceParameters(Parameters):
 
     def _readable_gradients(self) -> list[Tensor | None]:
         """Return the gradients in a form that a kernel can read, and keep existing ones alive."""
-        self._held = [tensor.grad for tensor in self.tensors]
-        self._held_at = list(map(pointer_of, self._held))
-        return self._as_weights(self._held)
+        held = [tensor.grad for tensor in self.tensors]
+        at = pointers(held)
+        if self._read is self._held and at == self._held_at and all(map(is_, held, self._held)):
+            return self._read  # clipped at most
+        self._held, self._held_at = held, at
+        self._read = self._as_weights(held)
+        return self._read
 
     def _as_weights(self, gradients: list[Tensor | None]) -> list[Tensor | None]:
         """Return gradients with their entries in the order of their weights'."""
