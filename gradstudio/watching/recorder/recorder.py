@@ -204,9 +204,13 @@ class Recorder:
             return [*self.states[:1], *([self._at_break] if self._at_break is not None else self.states[1:])]
         return [self.states[-1] if self._at_break is None else self._at_break]
 
-    def replaces_only_state(self, number: int) -> bool:
-        """Return whether the state before this step would replace the only one there is."""
-        return len(self.states) == 1 and number - self.states[0].number >= self._every
+    def can_wait(self, number: int, optimizer: Any) -> bool:
+        """Return whether a step's figures may come after its update: not if the state before it would replace the only
+        one, nor with an optimizer whose updates cannot be replayed, which needs the state before the broken one."""
+        if self.is_off:
+            return True
+        replaces = len(self.states) == 1 and number - self.states[0].number >= self._every
+        return not replaces and type(optimizer).__module__.startswith("torch.optim.")
 
     def _limit(self, weights: Sequence[Tensor]) -> int:
         return free_memory(weights[0].device) if self._budget is None else self._budget

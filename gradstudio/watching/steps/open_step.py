@@ -18,8 +18,10 @@ from gradstudio.watching.births.skipped_batches import SkippedBatch
 from gradstudio.watching.births.step_births import NO_BIRTH, Birth, Births
 from gradstudio.watching.hooks.loop_log import NEAR
 from gradstudio.watching.hooks.torch_hooks import Roots
-from gradstudio.watching.measuring.parameters import Gradient, Parameters
+from gradstudio.watching.measuring.parameters import Change, Gradient, Parameters
+from gradstudio.watching.steps.measured_step import MeasuredStep
 from gradstudio.watching.steps.script_facts import loss_later, loss_of
+from gradstudio.watching.steps.watch_options import Options
 
 
 def unknown_norm() -> float:
@@ -68,6 +70,11 @@ class OpenStep:
     def is_scaled(self) -> bool:
         """Whether its loss carries a scale."""
         return self.scale != 1
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether the loss and the measured gradients are finite."""
+        return self.gradient is not None and not self.gradient.nonfinite and not loss_broke(self.losses)
 
     @property
     def is_broken(self) -> bool:
@@ -131,19 +138,42 @@ class OpenStep:
         """Record the measurements of the latest backward pass. `marks` are those of gradients and weights right after
         it, None for the present ones."""
         self.gradient = gradient
-        is_finite = not gradient.nonfinite and not loss_broke(self.losses)
-        self.is_passed_by = may_pass_by and is_finite
+        self.is_passed_by = may_pass_by and self.is_finite
         self.zero_marks = [] if gradient.norm > 0 else parameters.marks() if marks is None else marks[0]
-        if is_finite:
+        if self.is_finite:
             births.all_finite()
         elif self.is_broken:
             self.weights_of_pass = parameters.weight_marks() if marks is None else marks[1]
+
+    def can_wait(self, parameters: Parameters, options: Options) -> bool:
+        """Return whether its figures may be read after its update: not if they may decide on that."""
+        decides = options.acts_before_update or self.is_scaled
+        return self.read_figures is not None and parameters.can_go_back and not decides
+
+    def judge_when_read(self, births: Births, parameters: Parameters, judge: Callable[[OpenStep], None]) -> None:
+        """Let `read` also judge the step, after its update: a GPU then goes on to that while the figures are computed.
+        A search finds the weights from before the update."""
+        read_figures = self.read_figures
+        assert read_figures is not None
+
+        def read() -> None:
+            with births.searching_in(parameters.before_update):
+                read_figures()
+                judge(self)
+
+        self.read_figures = read
 
     def read(self) -> None:
         """Wait for the figures of the latest backward pass, if a GPU is still computing them."""
         read, self.read_figures = self.read_figures, None
         if read is not None:
             read()
+
+    def complete(self, made: MeasuredStep, change: Change) -> MeasuredStep:
+        """Return its row with the change of the weights, and the norm after clipping."""
+        if self.is_evaluated_again:  # the gradients are those of the latest pass
+            change = change._replace(along_gradient=UNKNOWN)
+        return made._replace(change=change, clipped_norm=self.clipped_norm() / self.factor)
 
     def has_given(self, marks: list[int]) -> bool:
         """Return whether the gradients are 0 because the previous backward pass of the same step returned zeros, rather

@@ -68,8 +68,7 @@ class PassObserver(TrainedModels):
         self.clipping = ("none", 0.0)
         self.autocast = AutocastFormat()
         self._rows = 0
-        self._stepped_in_scaler = False  # whether the optimizer has, in the scaler's step
-        self._in_scaler = False
+        self._stepped_in_scaler = self._in_scaler = False  # whether the optimizer has, in the scaler's step
         self._loop, self._settings = LoopLog(), SettingsReader()
         self.schedules: list[weakref.ref[LRScheduler]] = []
         self._clock = time.perf_counter()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,6 @@ from gradstudio.core.unknown import UNKNOWN, is_known
 from gradstudio.watching.births.skipped_batches import SkippedBatch
 from gradstudio.watching.births.step_births import MADE_BY_THE_SCRIPT, MOST_SEARCHES
 from gradstudio.watching.hooks.guard import say_once
-from gradstudio.watching.hooks.rank_place import here
 from gradstudio.watching.measuring.parameters import NOT_MEASURED, Change, Gradient
 from gradstudio.watching.measuring.parted_parameters import share_of
 from gradstudio.watching.recorder.kept_state import KeptStep
@@ -38,26 +38,17 @@ class Observer(PassObserver):
     def before_step(self, optimizer: Optimizer, arguments: Any, named: Any) -> Any:
         """The optimizer is about to step. Return other arguments if its closure makes backward passes of its own."""
         self.deliver()
-        is_within = bool(self._step.left_out) or (self._step.is_ready and self.parameters.gradients_are_current)
+        is_within = self._step.left_out or (self._step.is_ready and self.parameters.gradients_are_current)
         if is_within and not self._step.is_evaluated_again:
             return None  # within the step of a subclass that calls the step of its base class
         if self._step.is_ready:  # the previous step ended with an exception
             self._restart()
         closure = named.get("closure") if "closure" in named else arguments[1] if len(arguments) > 1 else None
-        of_its_own = isinstance(closure, (nn.Module, type))  # the arguments of the step of a user's optimizer
-        if not callable(closure) or of_its_own:
+        if not callable(closure) or isinstance(closure, (nn.Module, type)):  # an argument of a user's optimizer
             self.make_ready(may_wait=True)
             return None
-
-        def closure_with_passes(*given: Any, **others: Any) -> Any:
-            loss = closure(*given, **others)
-            self._guarded_ready()
-            return loss
-
         self._restart()
-        if "closure" in named:
-            return arguments, {**named, "closure": closure_with_passes}
-        return (arguments[0], closure_with_passes, *arguments[2:]), named
+        return _with_closure(arguments, named, closure, self._guarded_ready)
 
     def make_ready(self, *, may_wait: bool = False) -> None:
         """Measure the gradient that the optimizer receives, and keep the weights, once before an update. With
@@ -75,88 +66,62 @@ class Observer(PassObserver):
             return
         self._step.is_ready, optimizer = True, main_of(self._optimizer())
         step = self._step
-        if optimizer is not None:
-            step.rate = rate_of(optimizer.param_groups[0])  # which the step itself may change
+        step.rate = UNKNOWN if optimizer is None else rate_of(optimizer.param_groups[0])  # the step may change it
         # If no backward pass was observed, or it was one for more parameters than these.
         if step.gradient is None and step.read_figures is None:
             step.take_without_pass(self.parameters, clip, *heard)
             if not heard[1]:
                 self.autocast.stepped_alone(self._device)
         if step.is_passed_by:
-            self._record_step(healthy=True)
+            self._record_step()
             return
         step.clipped_norm = self.parameters.keep_weights_and_norm_later(keep=self.options.updates)
         factor = getattr(optimizer, "grad_scale", None)  # a fused optimizer divides the scale out itself
         step.factor = 1.0 if factor is None else float(factor)
-        if may_wait and self._may_judge_after_update:
-            self._judge_after_update()
+        may_wait = may_wait and self._is_healthy and self._late_reduction is None
+        if may_wait and step.can_wait(self.parameters, self.options) and self.recorder.can_wait(self._rows, optimizer):
+            step.judge_when_read(self.births, self.parameters, partial(self._judge_after_update, self._record_step()))
         else:
-            self._judge()
+            step.read()
+            self._judge(step)
 
-    def _judge(self) -> None:
-        """Read the figures of the backward pass, and look for the birth of what is not finite, before the update."""
-        self._step.read()
-        step = self._step
+    def _judge(self, step: OpenStep) -> None:
+        """Before the update, look for the birth of what is not finite, and suppress the update if that is asked for."""
         assert step.gradient is not None
-        healthy = not step.gradient.nonfinite and not loss_broke(step.losses)
-        told = self._spikes.look(step.gradient.norm) if self._spikes is not None and healthy else ""
+        told = self._spikes.look(step.gradient.norm) if self._spikes is not None and step.is_finite else ""
+        self._is_healthy = step.is_finite
         if self._late_reduction is not None and not self.parameters.answers_later:  # other ranks may have spoiled it
-            healthy = healthy and not loss_broke(step.clipped_norm())
-        self._is_healthy = healthy
-        self._record_step(healthy=healthy and not told)
+            self._is_healthy = self._is_healthy and not loss_broke(step.clipped_norm())
+        self._record_step(healthy=self._is_healthy and not told)
         if told:
             self._spare_from_spike(told)
-        self._explain_gradient()
+        self._explain_gradient(step)
         if self.options.spares_weights and self._optimizer() is not None and not step.is_scaled:
             self._spare_weights()
 
-    @property
-    def _may_judge_after_update(self) -> bool:
-        """Whether the figures of the backward pass may be read after the update: not if they decide on it or on what
-        the recorder keeps. It can make an update again if it is one of torch's, in a single process."""
-        optimizer, recorder = self._optimizer(), self.recorder
-        is_repeatable = type(optimizer).__module__.startswith("torch.optim.") and here() is None
-        return (
-            self._is_healthy and self._step.read_figures is not None and self.parameters.can_go_back
-            and not (self.options.spares_weights or self._spikes is not None or self._step.is_scaled)
-            and (recorder.is_off or (is_repeatable and not recorder.replaces_only_state(self._rows)))
-        )  # fmt: skip
+    def _judge_after_update(self, kept: KeptStep | None, step: OpenStep) -> None:
+        self._explain_gradient(step)
+        self._is_healthy = step.is_finite
+        if kept is not None and step.gradient is not None:
+            kept.loss, kept.norm = step.losses, step.gradient.norm
 
-    def _judge_after_update(self) -> None:
-        """Let `read` judge the step, so that a GPU goes on to the update while it is still computing the figures."""
-        step, kept = self._step, self._record_step(healthy=True)
-        read_figures = step.read_figures
-        assert read_figures is not None
-
-        def read() -> None:
-            with self.births.searching_in(self.parameters.before_update):
-                read_figures()
-                self._explain_gradient()
-            assert step.gradient is not None
-            self._is_healthy = not step.gradient.nonfinite and not loss_broke(step.losses)
-            if kept is not None:
-                kept.loss, kept.norm = step.losses, step.gradient.norm
-
-        step.read_figures = read
-
-    def _explain_gradient(self) -> None:
+    def _explain_gradient(self, step: OpenStep) -> None:
         """Look for the birth of gradients that are not finite."""
-        step = self._step
-        assert step.gradient is not None
-        if step.gradient.nonfinite and step.were_finite:
+        if step.gradient is None or not step.gradient.nonfinite:
+            return
+        if step.were_finite:
             step.explain(None, MADE_BY_THE_SCRIPT)
-        elif step.gradient.nonfinite and not step.is_scaled:
+        elif not step.is_scaled:
             self._searches += 1
             if self._searches <= MOST_SEARCHES:
                 step.explain(self.births.explain(), self.births.unknown)
 
-    def _record_step(self, *, healthy: bool) -> KeptStep | None:
+    def _record_step(self, *, healthy: bool = True) -> KeptStep | None:
         """Let the recorder keep the step, and the state before its update."""
-        step, optimizer = self._step, self._optimizer()
-        if self.recorder.is_off or optimizer is None:
+        step = self._step
+        if self.recorder.is_off or (optimizer := self._optimizer()) is None:
             return None
-        norm = UNKNOWN if step.gradient is None else step.gradient.norm
-        kept = KeptStep(self._rows, [], [], step.clip, step.losses, norm)
+        kept = KeptStep(self._rows, [], [], step.clip, step.losses, step.gradient.norm if step.gradient else UNKNOWN)
         self.recorder.before_update(kept, self.parameters.as_given, members_of(optimizer), healthy=healthy)
         return kept
 
@@ -282,10 +247,9 @@ class Observer(PassObserver):
         gradient = _without_change(step.gradient if after_backward else None, self._shown)
         dtype = self.autocast.dtype if after_backward else self.autocast.of_next_pass
         settings = self._settings.read(main_of(self.optimizer), self.clipping, dtype, self.parameters.tensors)
-        seconds = time.perf_counter() - self._clock
         return MeasuredStep(
-            self._rows, loss, gradient, NOT_MEASURED, UNKNOWN, "none", UNKNOWN, step.scale, False, seconds,
-            self.optimizer is None, None, settings, birth=step.explained,
+            self._rows, loss, gradient, NOT_MEASURED, UNKNOWN, "none", UNKNOWN, step.scale, False,
+            time.perf_counter() - self._clock, self.optimizer is None, None, settings, birth=step.explained,
         )  # fmt: skip
 
     # ---- the row
@@ -345,17 +309,8 @@ class Observer(PassObserver):
     def _deliver_later(self, made: MeasuredStep, step: OpenStep, change: Callable[[], Change]) -> None:
         """Deliver the latest step once its figures are there: at once, unless a GPU is still computing them, or another
         optimizer may join it in its first step."""
-
-        clipped, factor, is_evaluated_again = step.clipped_norm, step.factor, step.is_evaluated_again
-
-        def give() -> MeasuredStep:
-            measured = change()
-            if is_evaluated_again:  # the gradients are those of the latest pass
-                measured = measured._replace(along_gradient=UNKNOWN)
-            return made._replace(change=measured, clipped_norm=clipped() / factor)
-
         self.deliver()
-        self._undelivered = give
+        self._undelivered = lambda: step.complete(made, change())
         self.first_of = self.latest, step.micro_batches
         if self._rows == 1:
             waits = not made.went_nonfinite and self._optimizer() is not None and self._sink.may_join(self)
@@ -385,6 +340,19 @@ def _without_change(gradient: Gradient | None, shown: ModuleLayers) -> Gradient:
         return Gradient(UNKNOWN, 0, layers) if gradient is None else gradient._replace(layers=layers)
     gradient.layers[1:3] = UNKNOWN
     return gradient._replace(layers=shown.together(gradient.layers))
+
+
+def _with_closure(arguments: Any, named: Any, closure: Callable[..., Any], after: Callable[[], Any]) -> Any:
+    """Return the arguments of an optimizer's step with a closure that calls `after` at its end."""
+
+    def extended(*given: Any, **others: Any) -> Any:
+        loss = closure(*given, **others)
+        after()
+        return loss
+
+    if "closure" in named:
+        return arguments, {**named, "closure": extended}
+    return (arguments[0], extended, *arguments[2:]), named
 
 
 def found_inf(optimizer: Any) -> bool:

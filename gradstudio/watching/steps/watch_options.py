@@ -52,3 +52,8 @@ class Options:
     def spares_weights(self) -> bool:
         """Whether non-finite updates are to be suppressed."""
         return self.on_nonfinite in ("raise", "skip")
+
+    @property
+    def acts_before_update(self) -> bool:
+        """Whether the figures of a step may decide on its update."""
+        return self.spares_weights or bool(self.on_spike)
