@@ -67,9 +67,11 @@ def _find_results_of_node() -> Callable[[Any], Any]:
 
 def _find_version_setter() -> Callable[[Sequence[Tensor], Sequence[int]], None]:
     places = torch.ones(2).add_(1), torch.ones(1)
-    torch._C._autograd._unsafe_set_version_counter(places, (0, 3))
+    internals: Any = torch._C
+    set_versions = internals._autograd._unsafe_set_version_counter
+    set_versions(places, (0, 3))
     check([place._version for place in places] == [0, 3])
-    return torch._C._autograd._unsafe_set_version_counter
+    return set_versions
 
 
 # The functions of torch in which a backward pass begins, and in which it calls a Python function.
