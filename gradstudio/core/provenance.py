@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 Phase = Literal["data", "forward", "loss", "backward", "unscale", "update"]
@@ -31,6 +32,7 @@ def is_node(name: str) -> bool:
     return re.search(r"Backward\d*$", name) is not None
 
 
+@cache
 def operation_of(name: str) -> str:
     """Return the name of an operation: linalg_vector_norm for aten.linalg_vector_norm.default, and for the node
     LinalgVectorNormBackward0."""

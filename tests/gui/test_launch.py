@@ -84,7 +84,8 @@ raise SystemExit(code)
 """
 
 
-@pytest.mark.parametrize("step", ["free", "held"])
+# A program that ends in mid-run is also in test_closing_signals.py.
+@pytest.mark.parametrize("step", [pytest.param("free", marks=pytest.mark.thorough), "held"])
 def test_closing_ends_the_program(step: str, tmp_path: Path) -> None:
     """In mid-run Python ends as always. A step that does not end is left where it is, as nobody can wait for it."""
     preset = tmp_path / "closing.toml"  # without a lesson, whose formulas would be drawn by a thread of their own

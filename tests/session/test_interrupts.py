@@ -176,7 +176,7 @@ def run_on_two_ranks(_folder: Path) -> list[str]:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it finds the processes in /proc")
-@pytest.mark.parametrize("command", [map_command, run_on_two_ranks])
+@pytest.mark.parametrize("command", [map_command, pytest.param(run_on_two_ranks, marks=pytest.mark.thorough)])
 def test_ctrl_c_while_the_server_of_the_processes_imports_is_as_any_other(
     tmp_path: Path, command: Callable[[Path], list[str]]
 ) -> None:
