@@ -139,6 +139,7 @@ class Unseeing:
 DISPATCH, OVERLOAD = torch.utils._python_dispatch, torch._ops.OpOverload
 DETERMINISTIC = type(torch.utils.deterministic)
 # What may become of each part in another version of torch.
+VERSIONS: Any = torch._C._autograd
 WAYS: dict[str, list[Take]] = {
     "TorchDispatchMode._should_skip_dynamo": [
         gone(DISPATCH.TorchDispatchMode, "_should_skip_dynamo"),
@@ -175,6 +176,10 @@ WAYS: dict[str, list[Take]] = {
     "torch._C._current_autograd_node": [
         gone(torch._C, "_current_autograd_node"),
         gives(torch._C, "_current_autograd_node", lambda: None),
+    ],
+    "torch._C._autograd._unsafe_set_version_counter": [
+        gone(VERSIONS, "_unsafe_set_version_counter"),
+        gives(VERSIONS, "_unsafe_set_version_counter", lambda *_: None),
     ],
     "autograd.Node._input_metadata": [
         raises(autograd_nodes, "attrgetter")
