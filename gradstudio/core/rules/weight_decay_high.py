@@ -18,7 +18,8 @@ class WeightDecayHigh(Looking):
     removes more than all of the weights, while the decay was larger than the gradient in most of these steps.
 
     Usual decays remove 1e-6 to 1e-3 of the weights at a step, and so half of them in 700 steps or more: one epoch or
-    longer (Wang and Aitchison 2024)."""
+    longer (Wang and Aitchison 2024). The norm comes to rest where updates add what the decay takes, which for AdamW is
+    in proportion to sqrt(lr / weight_decay) (Kosson 2023)."""
 
     rule = "weight_decay_high"
     left: float = weight_decay.LEFT
