@@ -97,7 +97,7 @@ TOLD_RESULTS = Internal(
 
 VERSION_SETTER = Internal(
     "torch._C._autograd._unsafe_set_version_counter",
-    "A NaN on a GPU, of loss code that reads weights itself, is not named",
+    "The birth of a NaN on a GPU is unknown where a weight is an input of the model",
     "training is as it was",
     _find_version_setter,
 )
