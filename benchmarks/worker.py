@@ -22,9 +22,9 @@ from gradstudio.core.history import History
 from gradstudio.core.presets import Preset
 from gradstudio.core.row import Layer
 from gradstudio.session.record.run import Run
-from gradstudio.session.remote.looks_served import Served
 from gradstudio.session.remote.remote_backend import RemoteBackend
 from gradstudio.session.remote.run_news import RunReader, RunSender
+from gradstudio.session.remote.served_looks import ServedTask
 from gradstudio.session.running.backend import LocalBackend
 from gradstudio.session.simulator import Simulator
 from gradstudio.worker.frames import Frame
@@ -139,7 +139,7 @@ def _run() -> Run:
 # ---- what the worker does
 
 
-class _Filling(Served):
+class _Filling(ServedTask):
     """Adds rows at an even rate, as a training would."""
 
     def __init__(self, to: int, told: bool) -> None:

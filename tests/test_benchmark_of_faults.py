@@ -15,7 +15,7 @@ from gradstudio.core import files, presets
 from gradstudio.core.diagnosis.finding import Finding, Severity
 from gradstudio.core.diagnosis.rule_names import NAMES
 from gradstudio.core.experiment import parse_assignment
-from gradstudio.session.course.drawn_faults.kinds import DrawnFault, Kind, Part, since
+from gradstudio.session.course.drawn_faults.kinds import DrawnFault, Kind, Part, changes_at
 
 GROUPS = ("one fault", "two faults", "from mid-run", "larger nets", "healthy")
 NET = ["model.depth=1", "model.width=32", "model.init=he", "run.steps=60", "optimizer.lr=0.1"]
@@ -64,7 +64,7 @@ def told(rule: str, severity: Severity = "critical", step: int = 0) -> Finding:
 
 
 def result(*found: Finding, healthy: bool = False, accuracy: float = 0.5, finite: bool = True, code: int = 4) -> Result:
-    parts = (Part(("loop_order",), silent=True), since(80, "optimizer.lr=9", named=("update_ratio_high",)))
+    parts = (Part(("loop_order",), silent=True), changes_at(80, "optimizer.lr=9", named=("update_ratio_high",)))
     sound = Outcome("digits", 200, True, 0.9, (), 0)
     end = Outcome("digits", 200, finite, accuracy, found, code)
     return Result("", "", healthy, 0, DrawnFault([], () if healthy else parts), sound, end, counts=True)
@@ -96,7 +96,7 @@ def test_a_healthy_run_must_not_be_critical_and_may_have_a_warning() -> None:
 
 def test_a_real_case_counts_where_the_twin_learns_and_the_fault_harms() -> None:
     def raised(to: float) -> Kind:
-        part = since(30, f"optimizer.lr={to}", named=("rate_raised", "exploding_gradient"))
+        part = changes_at(30, f"optimizer.lr={to}", named=("rate_raised", "exploding_gradient"))
         return Kind("from mid-run", "rate", lambda random: DrawnFault(NET, (part,)))
 
     broken, harmless = case(raised(300), 1), case(raised(0.12), 1)

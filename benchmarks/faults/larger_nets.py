@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gradstudio.session.course.drawn_faults.drawing_runs import Random, Texts, log_uniform, lr_of, one_of
-from gradstudio.session.course.drawn_faults.kinds import DrawnFault, Kind, Part, since
+from gradstudio.session.course.drawn_faults.kinds import DrawnFault, Kind, Part, changes_at
 
 _RATE = ("rate_raised", "update_ratio_high", "exploding_gradient", "dead_units")
 
@@ -104,7 +104,7 @@ def _raised(base: Callable[[Random], Texts]) -> Callable[[Random], DrawnFault]:
     def draw(random: Random) -> DrawnFault:
         texts = base(random)
         lr = lr_of(texts) * log_uniform(random, 30, 1000)
-        return DrawnFault(texts, (since(int(random.integers(40, 80)), f"optimizer.lr={lr:.3g}", named=_RATE),))
+        return DrawnFault(texts, (changes_at(int(random.integers(40, 80)), f"optimizer.lr={lr:.3g}", named=_RATE),))
 
     return draw
 

@@ -17,7 +17,7 @@ from gradstudio.session.course.drawn_faults.drawing_runs import (
     stack,
     trained_by,
 )
-from gradstudio.session.course.drawn_faults.kinds import DrawnFault, Kind, Part, since
+from gradstudio.session.course.drawn_faults.kinds import DrawnFault, Kind, Part, changes_at
 
 
 def _as(base: Texts, *change: str) -> DrawnFault:
@@ -175,15 +175,15 @@ def _changed(random: Random) -> DrawnFault:
         (f"problem.skip_batches={random.integers(1, 20)}",),
         (f"loss.weight={log_uniform(random, 0.3, 3)}",),
     )
-    return DrawnFault(base, (since(step, *turns[int(random.integers(len(turns)))]),))
+    return DrawnFault(base, (changes_at(step, *turns[int(random.integers(len(turns)))]),))
 
 
 def _mended(random: Random) -> DrawnFault:
     """A step too high for a while, taken back in time: the run has come back from it."""
     base = [*stack(random, 3), *trained_by(random, "sgd"), "run.steps=300"]
     step, lr = int(random.integers(50, 80)), lr_of(base)
-    up = since(step, f"optimizer.lr={lr * log_uniform(random, 5, 30):.3g}")
-    return DrawnFault(base, (up, since(step + int(random.integers(2, 15)), f"optimizer.lr={lr:.3g}")))
+    up = changes_at(step, f"optimizer.lr={lr * log_uniform(random, 5, 30):.3g}")
+    return DrawnFault(base, (up, changes_at(step + int(random.integers(2, 15)), f"optimizer.lr={lr:.3g}")))
 
 
 def _other(random: Random) -> DrawnFault:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from benchmarks.faults.judgement import experiment
 from gradstudio.core import files, presets
-from gradstudio.core.experiment import differing
+from gradstudio.core.experiment import differing_values
 from gradstudio.core.knobs import format_value
 
 
@@ -20,7 +20,9 @@ def _presets() -> tuple[presets.Preset, ...]:
 def repeat_line(texts: Sequence[str], at: Sequence[str], seed: int) -> str:
     """Return a command for a shell. Torch computes with one thread, as the benchmark does."""
     made = experiment(texts, seed)
-    nearest = min(_presets(), key=lambda preset: len(differing(preset.experiment, made)))
-    knobs = [f"--set {name}={format_value(value)}" for name, value in differing(nearest.experiment, made).items()]
+    nearest = min(_presets(), key=lambda preset: len(differing_values(preset.experiment, made)))
+    knobs = [
+        f"--set {name}={format_value(value)}" for name, value in differing_values(nearest.experiment, made).items()
+    ]
     later = [f"--at {text}" for text in at]
     return " ".join(["GRADSTUDIO_THREADS=1 gradstudio run", nearest.id, *knobs, *later])

@@ -14,7 +14,7 @@ from gradstudio.session.course.drawn_faults.drawing_runs import (
     small_batches,
     trained_by,
 )
-from gradstudio.session.course.drawn_faults.kinds import DrawnFault, Kind, Part, since
+from gradstudio.session.course.drawn_faults.kinds import DrawnFault, Kind, Part, changes_at
 
 _RATE = ("rate_raised", "update_ratio_high", "exploding_gradient", "dead_units")
 _JUMP = ("exploding_gradient", "loss_spike")
@@ -23,7 +23,7 @@ _MISMATCH = ("accumulation_mismatch", "loop_order")
 
 def _bug(name: str, *named: str, step: int = 0) -> Part:
     text = f"mistakes.{name}=true"
-    return since(step, text, named=named, silent=True) if step else Part(named, (text,), silent=True)
+    return changes_at(step, text, named=named, silent=True) if step else Part(named, (text,), silent=True)
 
 
 def _later(random: Random) -> int:
@@ -32,12 +32,12 @@ def _later(random: Random) -> int:
 
 def _raised(random: Random, base: Texts, step: int = 0) -> Part:
     step = step or _later(random)
-    return since(step, f"optimizer.lr={lr_of(base) * log_uniform(random, 30, 1000):.3g}", named=_RATE)
+    return changes_at(step, f"optimizer.lr={lr_of(base) * log_uniform(random, 30, 1000):.3g}", named=_RATE)
 
 
 def _outliers(random: Random, step: int = 0) -> Part:
     step = step or _later(random)
-    return since(
+    return changes_at(
         step, f"problem.outlier_scale={log_uniform(random, 1e3, 1e5)}", f"problem.outlier_every={random.integers(15, 40)}",
         named=_JUMP,
     )  # fmt: skip
@@ -91,7 +91,7 @@ def _dropped_then_underflow(random: Random) -> DrawnFault:
         *_micro(random, "adam"), "optimizer.eps=1e-16", f"loss.weight={log_uniform(random, 1e-8, 1e-6)}",
         "precision.scaling=none",
     ]  # fmt: skip
-    half = since(int(random.integers(4, 9)), "precision.dtype=fp16", named=("fp16_underflow",))
+    half = changes_at(int(random.integers(4, 9)), "precision.dtype=fp16", named=("fp16_underflow",))
     return DrawnFault(base, (_bug("drop_last_micro_batches", *_MISMATCH), half))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.history import LAYER_METRICS
 
 PRESETS = Path(__file__).parent / "quiet_layers_presets"
@@ -30,7 +30,7 @@ class LargestWeight:
 
 
 @dataclass
-class QuietLayer(Looking):
+class QuietLayer(PeriodicRule):
     """Fires where a layer gets less than `least` of the gradient that another one gets. Its public fields are
     thresholds, which rules.toml can set."""
 

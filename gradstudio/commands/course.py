@@ -186,7 +186,7 @@ def hand_in(
     }
     for path in output.write_together({out / f"{sheet.stem}.toml": done.to_toml(), **contents}):
         say(str(path))
-    if told := worksheet.unanswered(done, asked_exercise):
+    if told := worksheet.unanswered_questions(done, asked_exercise):
         complain(told)
 
 

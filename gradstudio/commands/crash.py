@@ -43,7 +43,7 @@ def replay(
     as_json: Json = False,
 ) -> None:
     from gradstudio.crash import recorded_training, step_operations
-    from gradstudio.session.files.crash_answers import COLUMNS, Replayed, cells
+    from gradstudio.session.files.crash_answers import COLUMNS, ReplayedStep, cells
 
     crash = _able(file)
     place = _device(crash, device)
@@ -56,7 +56,7 @@ def replay(
             birth = recorded_training.replay_steps(recorded_training.Training(recorded, place))
     same = _alike(crash.structure, birth.model_dump())
     if as_json:
-        say_json(Replayed(same=same, born=birth, recorded=crash.structure.born, operations=rows).model_dump())
+        say_json(ReplayedStep(same=same, born=birth, recorded=crash.structure.born, operations=rows).model_dump())
     else:
         if rows:
             table(COLUMNS, [cells(each) for each in rows])
@@ -75,11 +75,11 @@ def shrink(
     trust: Trust = False,
 ) -> None:
     from gradstudio.core import files
-    from gradstudio.crash.shrinking import shrunk
+    from gradstudio.crash.shrinking import shrink
 
     crash = _able(file)
     with _one_line(crash):
-        result = shrunk(_recorded(crash, trust))
+        result = shrink(_recorded(crash, trust))
     if out is None:
         say_file(result.script)
     else:
@@ -89,14 +89,14 @@ def shrink(
 
 @app.command(help="Try fixes from the recorded state on; say the lines of code of those that hold.")
 def fixes(file: File, device: Device = "", trust: Trust = False, as_json: Json = False) -> None:
-    from gradstudio.crash.crash_fixes import tried
+    from gradstudio.crash.crash_fixes import try_fixes
     from gradstudio.session.files import crash_reading
     from gradstudio.session.files.crash_file import earlier_of
 
     crash = _able(file)
     with _one_line(crash):
         others = [_recorded(each, trust) for each in crash_reading.of_other_ranks(crash)]
-        result = tried(_recorded(crash, trust), _device(crash, device), others=others)
+        result = try_fixes(_recorded(crash, trust), _device(crash, device), others=others)
     if as_json:
         say_json([each.as_json() for each in result.trials])
         return
@@ -140,7 +140,7 @@ def _able(file: Path) -> CrashFile:
 def _recorded(crash: CrashFile, trust: bool) -> Any:
     from gradstudio.crash import recorded_training
 
-    return recorded_training.recorded(crash, trusted=trust)
+    return recorded_training.load(crash, trusted=trust)
 
 
 class _one_line:

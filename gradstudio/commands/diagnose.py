@@ -72,9 +72,9 @@ def _column_roles(columns: str) -> dict[str, str]:
 
 def _as_json(log: Log) -> dict[str, Any]:
     from gradstudio.session.files import summary
-    from gradstudio.session.files.log_reading.missing_columns import OF_A_WATCH, lacking
+    from gradstudio.session.files.log_reading.missing_columns import OF_A_WATCH, missing_quantities
 
-    blind = {quantity: {"rules": list(rules), "log": how} for quantity, rules, how in lacking(log.columns)}
+    blind = {quantity: {"rules": list(rules), "log": how} for quantity, rules, how in missing_quantities(log.columns)}
     more = {
         "columns": dict(log.columns),
         "unused": list(log.unused),
@@ -86,7 +86,7 @@ def _as_json(log: Log) -> dict[str, Any]:
 
 def _tell(log: Log) -> None:
     from gradstudio.core.text import plural
-    from gradstudio.session.files.log_reading.missing_columns import OF_A_WATCH, lacking
+    from gradstudio.session.files.log_reading.missing_columns import OF_A_WATCH, missing_quantities
     from gradstudio.session.words.story import in_words
 
     taken = ", ".join(f"{ours} = {theirs}" for ours, theirs in log.columns.items())
@@ -99,7 +99,7 @@ def _tell(log: Log) -> None:
         say("no rule found anything in these columns")
     if len(log.run.history) < ENOUGH:
         say(f"few rows: rules look at {ENOUGH} and more before they call a loss stuck")
-    blind = lacking(log.columns)
+    blind = missing_quantities(log.columns)
     if blind:
         say("\nnot in the log, so these rules saw nothing; log it next time:")
         table(("", "", ""), [(f"  {quantity}", ", ".join(rules), how) for quantity, rules, how in blind])

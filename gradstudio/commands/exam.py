@@ -57,7 +57,7 @@ def new(
     show: Show = None,
     library: LibraryFile = None,
 ) -> None:
-    """Make an exam and write it, once it was tried: with three seeds it is broken as it stands, and a fix holds."""
+    """Make an exam and write it, after three seeds have shown that its run is broken and that a fix heals it."""
     from gradstudio.core.exam import check_name
     from gradstudio.session.course import exam_making
     from gradstudio.session.files import output
@@ -91,7 +91,7 @@ def take(
         Path | None, typer.Option(metavar="SHEET", help="The answer sheet; one that is there is continued.")
     ] = None,
 ) -> None:
-    """Take an exam. It reads one command after the other, such as `try optimizer.lr=0.1`; `help` tells them all."""
+    """Take an exam in the terminal, one command after the other, such as `try optimizer.lr=0.1`; `help` lists them."""
     from gradstudio.commands.exam_prompt import ExamPrompt
     from gradstudio.core import exam as exams
     from gradstudio.core.text import clean

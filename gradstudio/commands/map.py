@@ -20,10 +20,10 @@ from gradstudio.core.text import duration
 
 if TYPE_CHECKING:
     from gradstudio.core.files import Content
-    from gradstudio.session.map.cells_there import PlaceCells
     from gradstudio.session.map.journal import JournalContent
     from gradstudio.session.map.map_plan import Plan
     from gradstudio.session.map.mapper import Mapper
+    from gradstudio.session.map.place_cells import PlaceCells
 
 HELP = """Draw where training holds, over two knobs: each cell is a run. `gradstudio map show FILE.map` tells what a map
 holds. Exit code: 0 every cell has an outcome, 1 cells failed, 2 wrong request, 130 interrupted; --resume goes on."""
@@ -166,7 +166,7 @@ def make(
     plan: Plan, out: Path, files: Files, *, resume: bool, workers: int, on: str, there: PlaceCells | None,
     as_json: bool, quiet: bool,
 ) -> NoReturn:  # fmt: skip
-    """Make a map, write its files, say what came of it, and end with its exit code."""
+    """Make a map, write its files, report the outcome, and exit with its exit code."""
     from gradstudio.session.map import journal
     from gradstudio.session.map.mapper import Mapper
     from gradstudio.session.running import interrupts
@@ -193,7 +193,7 @@ def make(
 
 
 def show(file: Path | None, files: Files, *, as_json: bool) -> NoReturn:
-    """Tell what a map holds."""
+    """Print what a map contains."""
     from gradstudio.session.map import journal
 
     if file is None:

@@ -27,7 +27,8 @@ def memory(
     as_json: Json = False,
     trust: Trust = False,
 ) -> None:
-    """Say what a step of an experiment would take of memory, at its peak, and what would lower it, before it is run."""
+    """Print how much memory a step of an experiment would need at its peak, and what would lower it, without
+    training."""
     from gradstudio.core.footprint import Cure, Footprint
     from gradstudio.session.footprint.process import FootprintProcess, FootprintUnknown
 

@@ -31,7 +31,7 @@ def new(
         Kind, typer.Option("--kind", help="mlp: a small network; image: convolutions; language: a transformer.")
     ] = Kind.mlp,
 ) -> None:
-    """Write a studio file to begin with: a model of one's own, its data and its loss, as three functions."""
+    """Write a studio file to start from: your own model, data and loss, as three functions."""
     if file.suffix.lower() != SUFFIX:
         raise WrongRequest(f"{file} is not allowed; allowed: a name that ends in {SUFFIX}")
     text = (files.RESOURCES / "studio_files" / f"{kind}.txt").read_text(encoding="utf-8")

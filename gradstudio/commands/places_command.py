@@ -17,8 +17,8 @@ from gradstudio.commands.terminal import complain, say, say_json, table
 if TYPE_CHECKING:
     from gradstudio.core.worker_places import Place
     from gradstudio.session.machine.place_search import PlaceAnswer
-    from gradstudio.session.map.cells_there import PlaceCells
-    from gradstudio.session.remote.library_there import PlaceLibrary
+    from gradstudio.session.map.place_cells import PlaceCells
+    from gradstudio.session.remote.place_library import PlaceLibrary
     from gradstudio.session.remote.remote_backend import RemoteBackend
 
 app = typer.Typer(
@@ -115,7 +115,7 @@ def backend_at(name: str, *, keep: bool = False) -> RemoteBackend:
 @contextmanager
 def library_at(name: str) -> Iterator[PlaceLibrary]:
     """Open the run library of the place with this name. PlaceError if there is none."""
-    from gradstudio.session.remote.library_there import PlaceLibrary
+    from gradstudio.session.remote.place_library import PlaceLibrary
 
     with closing(backend_at(name)) as backend:
         yield PlaceLibrary(find(name), backend)
@@ -124,7 +124,7 @@ def library_at(name: str) -> Iterator[PlaceLibrary]:
 @contextmanager
 def cells_at(name: str) -> Iterator[PlaceCells]:
     """Have the cells of a map trained at the place of this name. PlaceError if there is none."""
-    from gradstudio.session.map.cells_there import PlaceCells
+    from gradstudio.session.map.place_cells import PlaceCells
 
     with closing(backend_at(name)) as backend:
         yield PlaceCells(find(name), backend)

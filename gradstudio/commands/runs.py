@@ -179,7 +179,7 @@ def copy(
     from contextlib import closing
 
     from gradstudio.session.library.store import Library
-    from gradstudio.session.remote.library_there import import_run
+    from gradstudio.session.remote.place_library import import_run
 
     with closing(Library(library_file(library))) as kept, library_at(place) as elsewhere:
         say(import_run(kept, elsewhere.fetch(run)))

@@ -17,8 +17,9 @@ MARK = "✗"  # mark for a non-finite value
 
 
 def curve(values: np.ndarray, width: int, height: int, axis: int = 9) -> list[str]:
-    """Return the latest values as `height` lines of `width` letters, the first `axis` of which contain the numbers.
-    Each column of dots spans from the smallest to the largest of its steps."""
+    """Return the latest values as `height` lines of `width` characters; the first `axis` characters of each line hold
+    the numbers of the axis. Each column of dots spans the range of its steps, from the smallest to the largest
+    value."""
     room = max(width - axis - 1, 1)
     columns = np.array_split(values, min(2 * room, max(len(values), 1)))
     finite = values[np.isfinite(values)]

@@ -16,7 +16,7 @@ def worker(nonce: Annotated[str, typer.Argument(help="What it greets with.")]) -
 
     if problem := doctor.torch_problem():
         raise WrongRequest(problem)
-    from gradstudio.session.map.cells_served import CellsServed
+    from gradstudio.session.map.served_cells import ServedCells
     from gradstudio.session.remote.serving import main
 
-    main(nonce, {"cells": CellsServed})
+    main(nonce, {"cells": ServedCells})

@@ -37,7 +37,7 @@ TASK = (
 Name = Annotated[str, Field(max_length=80)]
 
 
-class Hidden(Part):
+class HiddenPart(Part):
     """The packed part: the run, what is wrong with it, and a fix that holds. `aims`: by seed, the final test accuracy
     of the run with the fix."""
 
@@ -74,16 +74,16 @@ class Exam(Assignment):
         return knob in self.shown or knob.partition(".")[0] in self.shown
 
     @property
-    def hidden(self) -> Hidden:
+    def hidden(self) -> HiddenPart:
         """The unpacked content. ValueError if it is damaged; an exam from `read` is not."""
         data = _scramble(base64.b64decode(self.packed, validate=True))
         unpacking = zlib.decompressobj()
         text = unpacking.decompress(data, LARGEST)
         if unpacking.unconsumed_tail:
             raise ValueError("too much is packed")
-        return Hidden.model_validate_json(text)
+        return HiddenPart.model_validate_json(text)
 
-    def with_hidden(self, hidden: Hidden) -> Exam:
+    def with_hidden(self, hidden: HiddenPart) -> Exam:
         packed = base64.b64encode(_scramble(zlib.compress(hidden.model_dump_json().encode(), 9))).decode()
         exam = self.model_copy(update={"packed": packed})
         return exam.model_copy(update={"sum": exam.digest()})

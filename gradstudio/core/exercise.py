@@ -15,7 +15,7 @@ from gradstudio.core.assignment import LETTERS, Assignment, AssignmentError
 from gradstudio.core.columns import COLUMNS
 from gradstudio.core.experiment import Experiment, find_knob, parse_assignment
 from gradstudio.core.knobs import KnobError, Value, quote
-from gradstudio.core.lesson import Asking, Line, Outcome, Part, Text
+from gradstudio.core.lesson import Line, Outcome, Part, Text, TextWithQuestion
 from gradstudio.core.presets import Preset, PresetError
 
 MOST_RUNS, MOST_QUESTIONS = 12, 30
@@ -59,7 +59,7 @@ class ExerciseRun(Part):
         return dict(map(parse_assignment, self.then))
 
 
-class Question(Asking):
+class Question(TextWithQuestion):
     """A question. The program grades one with choices or with a number, from the run; a teacher grades the others."""
 
     run: Name = "-"  # the run whose numbers answer it
@@ -68,7 +68,7 @@ class Question(Asking):
 
     @property
     def where(self) -> str:
-        """The run whose numbers answer it, in words that follow its text; "" if a teacher grades it."""
+        """The run whose numbers answer it, as words to follow its text; "" if a teacher grades it."""
         return f" (run {self.run})" if self.is_question else ""
 
     @property

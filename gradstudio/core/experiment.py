@@ -198,7 +198,7 @@ class Experiment(BaseModel):
 KNOBS: dict[str, Knob] = read_knobs(Experiment, TITLES)
 
 
-def differing(before: Experiment, after: Experiment) -> dict[str, Value]:
+def differing_values(before: Experiment, after: Experiment) -> dict[str, Value]:
     """Return the knobs that differ, with their new values; for two studio files, only those that both have."""
     if before is after:
         return {}

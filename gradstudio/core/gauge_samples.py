@@ -95,7 +95,7 @@ CLIPPED_BY = ("norm", "value", "agc")
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class ClippingEffect:
     """The effect of one kind of clipping on a gradient."""
 
     norm: float  # L2 norm of all of it
@@ -113,7 +113,7 @@ class ClippedGradient:
     names: tuple[str, ...]  # parameter and position of each listed entry
     ranks: tuple[int, ...]  # 1 is the largest
     entries: tuple[float, ...]
-    cuts: dict[str, Cut]  # for each of CLIPPED_BY
+    cuts: dict[str, ClippingEffect]  # for each of CLIPPED_BY
     max_norm: float
     clip_value: float
     agc_factor: float

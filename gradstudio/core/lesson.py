@@ -47,8 +47,8 @@ class Explain(Part):
     unit: Annotated[str, Field(max_length=20)] = ""
 
 
-class Asking(Part):
-    """A text that may ask about the run: which choice comes true, or a number."""
+class TextWithQuestion(Part):
+    """A text that may contain a question about the run: a choice to predict, or a number to read."""
 
     text: Text
     predict: Annotated[list[Choice], Field(max_length=MOST_CHOICES)] = []
@@ -80,7 +80,7 @@ class Paper(Part):
     url: Annotated[str, Field(max_length=300, pattern=r"^https://[A-Za-z0-9.-]+/[!-~]*$")]
 
 
-class AskedOften(Part):
+class FrequentQuestion(Part):
     """A question that students ask, and what to answer."""
 
     ask: Line
@@ -93,10 +93,10 @@ class Notes(Part):
     needs: Text = ""  # what students should know before
     minutes: Annotated[int, Field(ge=1, le=480)] | None = None
     point_at: Annotated[list[Text], Field(max_length=MOST_NOTES)] = []
-    questions: Annotated[list[AskedOften], Field(max_length=MOST_NOTES)] = []
+    questions: Annotated[list[FrequentQuestion], Field(max_length=MOST_NOTES)] = []
 
 
-class LessonStep(Asking):
+class LessonStep(TextWithQuestion):
     """One step of a lesson. It is done once all of its conditions hold at the same time; a question is done once it is
     answered. Its question is about the run that has `knobs` in force."""
 

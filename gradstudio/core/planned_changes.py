@@ -17,12 +17,12 @@ def read_timeline(entries: list[dict], experiment: Experiment) -> tuple[Change, 
     if len(entries) > MOST_CHANGES:
         raise KnobError(f"timeline: {len(entries):,} changes are not allowed; allowed: at most {MOST_CHANGES:,}")
     for index, entry in enumerate(entries):
-        with naming(f"timeline.{index}"):
+        with errors_at(f"timeline.{index}"):
             changes.append((index, _change(entry, experiment)))
     changes.sort(key=lambda made: made[1].step)
     at, passed = 0, 0  # a step, and the number of skipped batches when its changes take effect
     for index, change in changes:
-        with naming(f"timeline.{index}"):
+        with errors_at(f"timeline.{index}"):
             if change.step > at:
                 at, passed = change.step, experiment.problem.skip_batches
             experiment = experiment.with_value(change.knob, change.value)
@@ -50,7 +50,7 @@ def _change(entry: dict, experiment: Experiment) -> Change:
 
 
 @contextlib.contextmanager
-def naming(place: str) -> Iterator[None]:
+def errors_at(place: str) -> Iterator[None]:
     """Prefix errors with the location in the file, so that the knob's own section is not blamed."""
     try:
         yield

@@ -20,7 +20,7 @@ from gradstudio.core.events import Change
 from gradstudio.core.experiment import KNOBS, TITLES, Experiment, experiment_from
 from gradstudio.core.knobs import KnobError, quote
 from gradstudio.core.lesson import TABLE, LessonStep, Notes, Outcome, Text, check_rule
-from gradstudio.core.planned_changes import naming, read_timeline
+from gradstudio.core.planned_changes import errors_at, read_timeline
 from gradstudio.core.strict_toml import TomlError
 from gradstudio.core.text import clean, one_line
 
@@ -248,19 +248,19 @@ _known = lru_cache(maxsize=128)(parse)  # a menu reads every preset each time it
 def _check_assignments(about: FileHead, experiment: Experiment) -> None:
     """Raise KnobError if a lesson or the promise names an unknown knob or rule, or a value that is not allowed."""
     for index, step in enumerate(about.lesson):
-        with naming(f"lesson.{index}"):
+        with errors_at(f"lesson.{index}"):
             step.check(experiment)
             if step.map and not about.map:
                 raise KnobError(f"map = {quote(step.map)} is not allowed; allowed: beside a table [map]")
     if about.promise:
-        with naming("promise"):
+        with errors_at("promise"):
             experiment.with_texts(about.promise.fix)
             for wrong in about.promise.wrong_fixes:
                 experiment.with_texts(wrong)
             check_rule(about.promise.rule)
     for name in ("x", "y", "by") if about.map else ():
         if text := getattr(about.map, name):
-            with naming("map"):
+            with errors_at("map"):
                 experiment.find_knob(text.partition("=")[0].strip())
 
 

@@ -80,7 +80,7 @@ _GUESSING = {
 _FALL = 9.36  # time steps that the pole stays up if it is always pushed to the same side
 
 
-def guessing(knobs: Experiment) -> float:
+def accuracy_of_guessing(knobs: Experiment) -> float:
     """Return the accuracy that is reached without looking at the input; NaN if there is none."""
     if not has_test_set(knobs):
         return math.nan

@@ -23,12 +23,12 @@ class NotConforming(ValueError):
     """The input is not of the declared type."""
 
 
-def dumped(plain: Any) -> bytes:
+def dumps(plain: Any) -> bytes:
     """Return plain values as strict JSON."""
     return json.dumps(plain, separators=(",", ":"), allow_nan=False).encode()
 
 
-def loaded(text: bytes) -> Any:
+def loads(text: bytes) -> Any:
     """Parse strict JSON; NotConforming if the text is not."""
     try:
         return json.loads(text, parse_constant=_refuse)
@@ -40,7 +40,7 @@ def _refuse(constant: str) -> None:
     raise NotConforming(f"{constant} is not JSON")
 
 
-def plain(value: Any, arrays: list[np.ndarray] | None = None) -> Any:
+def to_plain(value: Any, arrays: list[np.ndarray] | None = None) -> Any:
     """Return a value, a record or a collection of them in JSON form. Its arrays are appended to `arrays`."""
     if value is None or type(value) in (str, int, bool):
         return value
@@ -51,17 +51,17 @@ def plain(value: Any, arrays: list[np.ndarray] | None = None) -> Any:
         arrays.append(np.ascontiguousarray(value))
         return {"array": [value.dtype.str, list(value.shape)]}
     if isinstance(value, np.generic):
-        return plain(value.item(), arrays)
+        return to_plain(value.item(), arrays)
     if is_dataclass(value):
-        return [plain(getattr(value, name), arrays) for name in value.__dataclass_fields__]
+        return [to_plain(getattr(value, name), arrays) for name in value.__dataclass_fields__]
     if isinstance(value, Mapping):
-        return {str(key): plain(part, arrays) for key, part in value.items()}
+        return {str(key): to_plain(part, arrays) for key, part in value.items()}
     if isinstance(value, str):  # of a class of its own
         return str.__str__(value)
-    return [plain(part, arrays) for part in value]
+    return [to_plain(part, arrays) for part in value]
 
 
-def typed(declared: Any, given: Any, raw: memoryview | None = None) -> Any:
+def from_plain(declared: Any, given: Any, raw: memoryview | None = None) -> Any:
     """Return the value of a declared type that `plain` wrote; `raw` contains its arrays, one after the other.
     NotConforming if it is of another type."""
     reader = _Reader(raw if raw is not None else memoryview(b""))

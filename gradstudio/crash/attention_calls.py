@@ -79,6 +79,6 @@ def _normed(tensor: Tensor, along: int) -> Tensor:
     return (values * torch.rsqrt(values.square().mean(along, keepdim=True) + 1e-6)).to(tensor.dtype)
 
 
-def capped(scores: Tensor) -> Tensor:
+def soft_capped(scores: Tensor) -> Tensor:
     """Return scores with a soft cap."""
     return CAP * torch.tanh(scores / CAP)

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 import gradstudio
-from gradstudio.crash.logged_calls import LoggedCall, LoggedDerivative, NotObserved, Outside, Ref
+from gradstudio.crash.logged_calls import LoggedCall, LoggedDerivative, NotObserved, OutsideTensor, Ref
 from gradstudio.crash.own_derivatives import name_of_own
 from gradstudio.engine.torch_internals.autograd_nodes import results_of_node, version_of
 
@@ -47,7 +47,7 @@ class CallLog(TorchFunctionMode):
         with the first call whose result requires a gradient."""
         super().__init__()
         self.events: list[Any] = []
-        self.outside: list[Outside] = []
+        self.outside: list[OutsideTensor] = []
         self.is_full = False
         self.own_derivative = ""  # an autograd function of the script that was used, and cannot be recorded
         self.of_models: set[int] = set()  # numbers of the outputs of models, each of which is recorded by itself
@@ -145,7 +145,7 @@ class CallLog(TorchFunctionMode):
         place = self._places.get(id(tensor))
         if place is None and self._is_aside and not copy and id(tensor) not in self.named:
             return self._ref_of_saved(tensor)
-        if place is not None and self.outside[place].is_of_before:
+        if place is not None and self.outside[place].is_outdated:
             place = None
         if place is None:
             place = self._places[id(tensor)] = len(self.outside)
@@ -155,7 +155,7 @@ class CallLog(TorchFunctionMode):
                 copied = copy or self.copies or tensor.numel() == 1
             kept = tensor.detach().clone() if copied else tensor
             # `of` is kept alive, so that its id stays unique
-            self.outside.append(Outside(kept, version_of(kept), tensor, version_of(tensor)))
+            self.outside.append(OutsideTensor(kept, version_of(kept), tensor, version_of(tensor)))
         return Ref(False, place)
 
     def note_derivative(self, tensor: Tensor) -> None:

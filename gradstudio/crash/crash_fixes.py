@@ -14,8 +14,8 @@ import numpy as np
 from gradstudio.core.text import number, plural
 from gradstudio.crash.change import NO_CHANGE, Change
 from gradstudio.crash.offered_fixes import candidates, guards, is_far_above
-from gradstudio.crash.recorded_pass import Raised
-from gradstudio.crash.recorded_training import Recorded, StepResult, Training, preserve_random_state, replay_steps
+from gradstudio.crash.recorded_pass import CallRaised
+from gradstudio.crash.recorded_training import LoadedCrash, StepResult, Training, preserve_random_state, replay_steps
 from gradstudio.crash.shrunk_batch import without_broken_examples
 from gradstudio.session.record import run_outcome
 
@@ -68,8 +68,8 @@ class Trial:
         }  # fmt: skip
 
 
-class Tried(NamedTuple):
-    """All trials, the best first, and the one without a change."""
+class FixTrials(NamedTuple):
+    """All trials of fixes, the best first, and the trial without a change."""
 
     trials: list[Trial]
     unchanged: Trial
@@ -84,7 +84,9 @@ class Tried(NamedTuple):
         return told if held else f"{told} ({names}): the harm was done before the recorded steps, or in the data"
 
 
-def tried(recorded: Recorded, device: str = "cpu", seconds: float = math.inf, others: Sequence[Recorded] = ()) -> Tried:
+def try_fixes(
+    recorded: LoadedCrash, device: str = "cpu", seconds: float = math.inf, others: Sequence[LoadedCrash] = ()
+) -> FixTrials:
     """Try every applicable fix. TimeoutError if that takes more `seconds`. `others` are the files of other ranks with
     the same step: they are tried on if a fix leaves out the only batch of this one."""
     end = time.monotonic() + seconds
@@ -108,10 +110,10 @@ def tried(recorded: Recorded, device: str = "cpu", seconds: float = math.inf, ot
         worse = not each.loss <= best + (MOST_LOSS - 1) * abs(best)
         return (not each.is_finite, not each.learns, worse, at if each.is_finite else -(each.broke_at or 0))
 
-    return Tried([each for _, each in sorted(enumerate(trials), key=place)], unchanged)
+    return FixTrials([each for _, each in sorted(enumerate(trials), key=place)], unchanged)
 
 
-def _trial(recorded: Recorded, device: str, change: Change) -> Trial:
+def _trial(recorded: LoadedCrash, device: str, change: Change) -> Trial:
     """Go through the recorded batches, from the recorded state on."""
     trial, steps = Trial(change), recorded.structure.steps
     recorded = without_broken_examples(recorded) if change.drops_examples else recorded
@@ -129,7 +131,7 @@ def _trial(recorded: Recorded, device: str, change: Change) -> Trial:
                     trial.broke_at = len(made)
                     break
                 made.append(one)
-    except Raised as fault:
+    except CallRaised as fault:
         trial.fault = str(fault)[:100]
     except Exception as fault:  # from torch, for incompatible values
         trial.fault = f"{type(fault).__name__}: {' '.join(str(fault).split())[:100]}"
@@ -145,12 +147,12 @@ def _trial(recorded: Recorded, device: str, change: Change) -> Trial:
     return trial
 
 
-def _with_more_guards(recorded: Recorded, device: str, trial: Trial) -> Trial:
+def _with_more_guards(recorded: LoadedCrash, device: str, trial: Trial) -> Trial:
     """Also keep the next broken value within bounds, if one call is not enough."""
     while trial.change.guards and not trial.is_finite and len(trial.change.guards) < MOST_GUARDS:
         try:
             born = replay_steps(Training(recorded, device, trial.change))
-        except Raised:
+        except CallRaised:
             break
         more = next(guards(born), None)
         if more is None or more.guards[0] in trial.change.guards:

@@ -34,8 +34,9 @@ class LoggedCall(NamedTuple):
     random: Tensor | None = None  # the state of the random numbers before it, unless an earlier call has left that one
 
 
-class Outside(NamedTuple):
-    """A tensor that no call has produced, or a copy of it, and its version then. `of` is the original."""
+class OutsideTensor(NamedTuple):
+    """A tensor that was an argument of a call without being the result of one: itself or a copy, `of` the original, and
+    its version at that time."""
 
     tensor: Tensor
     version: int
@@ -47,8 +48,8 @@ class Outside(NamedTuple):
         return version_of(self.tensor) == self.version
 
     @property
-    def is_of_before(self) -> bool:
-        """Whether it is a weight that has been updated since."""
+    def is_outdated(self) -> bool:
+        """Whether it is a weight that has been updated since it was logged."""
         return self.of.requires_grad and version_of(self.of) != self.version_of_original
 
 

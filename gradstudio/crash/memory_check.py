@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gradstudio.core.free_memory import UNKNOWN_SIZE, free
 from gradstudio.crash.call_values import CannotCall
-from gradstudio.crash.recorded_pass import DTYPES, Pass, Raised, keys_taken
+from gradstudio.crash.recorded_pass import DTYPES, CallRaised, Pass, keys_taken
 from gradstudio.session.files.crash_file import CrashFile, PlainCall, RecordedCall, RecordedPass
 
 # Calls whose results have a size that depends on values, and are hardly larger than what they take.
@@ -51,7 +51,7 @@ def _is_of_one_size(crash: CrashFile, tensor: Callable[[str], Tensor], given: Re
             break
         try:
             made.run([place])
-        except Raised as fault:
+        except CallRaised as fault:
             if call.kind.endswith("_loss") and len(call.gives) == 1:  # no larger than its inputs
                 made.tensors[call.gives[0]] = torch.empty((), device="meta")
                 continue
@@ -65,7 +65,7 @@ def _is_of_one_size(crash: CrashFile, tensor: Callable[[str], Tensor], given: Re
     return not begin
 
 
-def _make_with_values(made: Pass, real: Pass, begin: int, place: int, fault: Raised) -> int:
+def _make_with_values(made: Pass, real: Pass, begin: int, place: int, fault: CallRaised) -> int:
     """Make a call whose result has a size that depends on values, and the calls before it, from `begin` on. Return how
     many are made."""
     call = real.calls[place]
@@ -76,7 +76,7 @@ def _make_with_values(made: Pass, real: Pass, begin: int, place: int, fault: Rai
         try:
             made.run([place])  # with the lengths of sequences
             return place
-        except Raised:
+        except CallRaised:
             if call.kind not in _AS_LARGE:
                 told = "how much memory its calls take cannot be told beforehand"
                 raise CannotCall(f"{told}: {call.do}, {fault}; add --trust to make them all the same") from None

@@ -15,8 +15,8 @@ from gradstudio.session.files.crash_file import CrashFileError, RecordedOptimize
 
 
 class RecordedOptimizers:
-    """The optimizers of torch with their recorded state, on these weights. `change` says how they differ from the
-    recorded ones."""
+    """The optimizers of a recorded training, with their recorded state, on these weights. `change` says how they differ
+    from the recorded ones."""
 
     def __init__(
         self, structure: Structure, tensor: Callable[[str], Tensor], weights: Mapping[str, Tensor], device: str,

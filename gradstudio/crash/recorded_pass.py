@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradstudio.crash.attention_calls import NO_ATTENTION, attention_in, capped, with_normed_queries
+from gradstudio.crash.attention_calls import NO_ATTENTION, attention_in, soft_capped, with_normed_queries
 from gradstudio.crash.call_log import tensors_in
 from gradstudio.crash.call_values import CannotCall, from_json, function_of
 from gradstudio.crash.change import NO_CHANGE, Change, Guard
@@ -32,8 +32,8 @@ DTYPES = {
 HALVES = (torch.float16, torch.bfloat16)
 
 
-class Raised(Exception):
-    """A call has raised, as it did in the recording or not. `place` is the index of the call."""
+class CallRaised(Exception):
+    """A call has raised an exception, whether or not it did so in the recording. `place` is the index of the call."""
 
     def __init__(self, place: int, fault: Exception) -> None:
         super().__init__(f"{type(fault).__name__}: {' '.join(str(fault).split())[:200]}")
@@ -133,9 +133,9 @@ class Pass:
                 result = function(*given, **named)
         except Exception as fault:
             self.taken[place] = self._taken
-            raise Raised(place, fault) from None
+            raise CallRaised(place, fault) from None
         if place in self._attention.scores and self._change.attention == "cap":
-            result = capped(result)
+            result = soft_capped(result)
         for number, tensor in zip(call.gives or (), tensors_in(result), strict=False):
             if number >= 0:
                 self.tensors[number] = tensor
@@ -227,7 +227,7 @@ def keys_taken(call: PlainCall) -> list[Key]:
 
 
 def fills(call: PlainCall) -> bool:
-    """Return whether a call writes a number into a tensor: in a mask, -Inf is intended."""
+    """Return whether a call writes a constant into a tensor, as a mask does with -Inf: there it is intended."""
     return call.kind in FILLS or (call.kind == "__setitem__" and {"float": "-inf"} in call.given)
 
 

@@ -16,7 +16,7 @@ from gradstudio.crash.call_values import CannotCall
 from gradstudio.crash.change import NO_CHANGE, Change
 from gradstudio.crash.memory_check import check_memory
 from gradstudio.crash.recorded_optimizers import RecordedOptimizers
-from gradstudio.crash.recorded_pass import DTYPES, Pass, Raised, is_broken
+from gradstudio.crash.recorded_pass import DTYPES, CallRaised, Pass, is_broken
 from gradstudio.session.files.crash_file import (
     CrashFile,
     RecordedBirth,
@@ -33,16 +33,16 @@ def device_here(wanted: str) -> str:
     return "cuda" if wanted == "cuda" and torch.cuda.is_available() else "cpu"
 
 
-class Recorded(NamedTuple):
-    """A crash file whose tensors are read: from the file, or from memory."""
+class LoadedCrash(NamedTuple):
+    """A crash file with its tensors, which are read from the file or are in memory already."""
 
     structure: Structure
     tensor: Callable[[str], Tensor]
 
 
-def recorded(crash: CrashFile, *, trusted: bool = False) -> Recorded:
-    """Return the contents of a file. Each tensor is read on first use. CannotCall if its calls would exceed the
-    available memory, or if that is unknown beforehand and the file is not trusted."""
+def load(crash: CrashFile, *, trusted: bool = False) -> LoadedCrash:
+    """Return the contents of a crash file. Each tensor is read on first use. CannotCall if its calls would exceed the
+    available memory, or if that cannot be known beforehand and the file is not trusted."""
 
     def read(name: str) -> Tensor:
         stored = crash.tensors[name]
@@ -50,7 +50,7 @@ def recorded(crash: CrashFile, *, trusted: bool = False) -> Recorded:
             return torch.empty(stored.shape, dtype=DTYPES[stored.dtype])
         return torch.frombuffer(crash.read(name), dtype=DTYPES[stored.dtype]).reshape(stored.shape)
 
-    result = Recorded(crash.structure, read)
+    result = LoadedCrash(crash.structure, read)
     if not trusted:
         check_memory(crash, read)
     return result
@@ -67,7 +67,7 @@ class StepResult(NamedTuple):
 class Training:
     """Weights and optimizers of a crash file, which its steps change."""
 
-    def __init__(self, recorded: Recorded, device: str = "cpu", change: Change = NO_CHANGE) -> None:
+    def __init__(self, recorded: LoadedCrash, device: str = "cpu", change: Change = NO_CHANGE) -> None:
         self.structure, self._tensor = recorded.structure, recorded.tensor
         self.device, self._change = device, change
         trained = set(self.structure.trained)
@@ -140,7 +140,7 @@ class Training:
             if looks:
                 made.hook_gradients(keeps=self.keeps_gradients)
             (root * scale if scale != 1 else root).reshape(()).backward()
-        except Raised as fault:
+        except CallRaised as fault:
             if not looks:
                 raise
             call = calls[fault.place]

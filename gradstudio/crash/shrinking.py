@@ -13,8 +13,8 @@ from torch import Tensor
 
 from gradstudio.core.text import plural
 from gradstudio.crash.call_values import CannotCall
-from gradstudio.crash.recorded_pass import Key, Pass, Raised, is_broken, keys_of, written_by
-from gradstudio.crash.recorded_training import Recorded, Training, replay_steps
+from gradstudio.crash.recorded_pass import CallRaised, Key, Pass, is_broken, keys_of, written_by
+from gradstudio.crash.recorded_training import LoadedCrash, Training, replay_steps
 from gradstudio.crash.shrunk_batch import fewest_examples
 from gradstudio.session.files.crash_file import PlainCall, RecordedBirth, RecordedCall, Structure
 
@@ -22,8 +22,8 @@ MOST_TRIALS = 400
 MOST_INLINE = 4000  # numbers in the script
 
 
-class Shrunk(NamedTuple):
-    """The script, and what was left out, in a sentence."""
+class ShrunkScript(NamedTuple):
+    """The smallest script that still fails, and a sentence on what was left out."""
 
     script: str
     words: str
@@ -48,7 +48,7 @@ class _Case:
         made.tensors.update(leaves)
         try:
             made.run()
-        except Raised:
+        except CallRaised:
             return self.call.gives is None
         if self.call.gives is None:
             return False
@@ -59,8 +59,8 @@ class _Case:
         return any(each.grad is not None and is_broken(each.grad) for each in leaves.values())
 
 
-def shrunk(recorded: Recorded) -> Shrunk:
-    """Return the smallest script of a crash file. CannotCall, with the details, if no single call reproduces it."""
+def shrink(recorded: LoadedCrash) -> ShrunkScript:
+    """Return the smallest script that reproduces a crash. CannotCall, with the details, if no single call does."""
     training = Training(recorded)
     training.keeps_gradients = True
     born = replay_steps(training)
@@ -90,10 +90,10 @@ def shrunk(recorded: Recorded) -> Shrunk:
     if case.count > MOST_INLINE:
         raise CannotCall(f"its tensors still have {case.count:,} entries, too many for a script")
     told = f"1 of {plural(calls, 'call', 'calls')}, {case.count:,} of {before:,} entries: {born.words}"
-    return Shrunk(_script(case, born, recorded.structure), told)
+    return ShrunkScript(_script(case, born, recorded.structure), told)
 
 
-def _with_examples(why: str, recorded: Recorded, born: RecordedBirth) -> str:
+def _with_examples(why: str, recorded: LoadedCrash, born: RecordedBirth) -> str:
     return "; ".join(filter(None, (f"{why}: {born.words}", fewest_examples(recorded, born))))
 
 

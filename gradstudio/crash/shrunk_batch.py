@@ -10,15 +10,16 @@ import torch
 from torch import Tensor
 
 from gradstudio.core.text import join_with_and, plural
-from gradstudio.crash.recorded_training import Recorded, Training, preserve_random_state
+from gradstudio.crash.recorded_training import LoadedCrash, Training, preserve_random_state
 from gradstudio.session.files.crash_file import RecordedBirth, RecordedPass, RecordedStep
 
 MOST_TRIALS = 60
 MOST_NAMED = 4
 
 
-def fewest_examples(recorded: Recorded, born: RecordedBirth) -> str:
-    """Return how many examples of the fatal batch still give it, in a clause; "" where all are needed, or none."""
+def fewest_examples(recorded: LoadedCrash, born: RecordedBirth) -> str:
+    """Return in words how many examples of the fatal batch are enough to reproduce it; "" if all are needed, or
+    none."""
     step = next(each for each in recorded.structure.steps if each.number == born.step)
     size, names = _batch(recorded, step.passes)
     if not size or born.do.startswith("weight "):
@@ -29,7 +30,7 @@ def fewest_examples(recorded: Recorded, born: RecordedBirth) -> str:
         original = recorded.tensor(name)
         return original[part] if name in names else original
 
-    training = Training(Recorded(recorded.structure, tensor))
+    training = Training(LoadedCrash(recorded.structure, tensor))
     parts, trials = 2, 0
     with preserve_random_state():
         for before in recorded.structure.steps[: recorded.structure.steps.index(step)]:
@@ -49,7 +50,7 @@ def fewest_examples(recorded: Recorded, born: RecordedBirth) -> str:
     return f"{len(kept):,} of {plural(size, 'example', 'examples')} of its batch {give}{which}"
 
 
-def without_broken_examples(recorded: Recorded) -> Recorded:
+def without_broken_examples(recorded: LoadedCrash) -> LoadedCrash:
     """Return the training without the examples that hold NaN or Inf. A batch of which no example is left stays."""
     sound: dict[str, Tensor] = {}
     for each in (each for step in recorded.structure.steps for each in step.passes):
@@ -64,10 +65,10 @@ def without_broken_examples(recorded: Recorded) -> Recorded:
         original = recorded.tensor(name)
         return original[sound[name]] if name in sound else original
 
-    return Recorded(recorded.structure, tensor)
+    return LoadedCrash(recorded.structure, tensor)
 
 
-def _batch(recorded: Recorded, passes: Sequence[RecordedPass]) -> tuple[int, set[str]]:
+def _batch(recorded: LoadedCrash, passes: Sequence[RecordedPass]) -> tuple[int, set[str]]:
     """Return the number of examples in a batch, 0 if unknown, and the tensors that have each of them."""
     names = {stored for each in passes for name, stored in each.tensors.items() if name.startswith("i:")}
     lengths = {name: given.shape[0] for name in names if (given := recorded.tensor(name)).dim()}

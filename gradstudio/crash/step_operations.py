@@ -9,12 +9,12 @@ from gradstudio.core.layer_sample import histogram
 from gradstudio.core.strict_json import in_json
 from gradstudio.crash.change import NO_CHANGE
 from gradstudio.crash.recorded_pass import Key, Pass, keys_of
-from gradstudio.crash.recorded_training import Recorded, Training, preserve_random_state, replay_steps
+from gradstudio.crash.recorded_training import LoadedCrash, Training, preserve_random_state, replay_steps
 from gradstudio.session.files.crash_answers import Entries, StepOperation
 from gradstudio.session.files.crash_file import RecordedBirth
 
 
-def operations(recorded: Recorded, device: str = "cpu") -> tuple[RecordedBirth, list[StepOperation]]:
+def operations(recorded: LoadedCrash, device: str = "cpu") -> tuple[RecordedBirth, list[StepOperation]]:
     """Replay the recorded steps, up to the first non-finite one. Return where that was born, and all calls of its
     pass."""
     born = replay_steps(Training(recorded, device))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from gradstudio.core.provenance import Phase, ProvenanceUnknown
-from gradstudio.engine.passes.operation_calls import Call, SeesOperations, storage_of, tensors_in
+from gradstudio.engine.passes.operation_calls import Call, OperationInterceptor, storage_of, tensors_in
 from gradstudio.engine.torch_internals import autograd_nodes
 
 MOST_BYTES = 1 << 30  # bytes of the results of a watched step, all of which are kept until it is over
@@ -91,7 +91,7 @@ class WatchedOperation(NamedTuple):
         return self.name.split(".")[1] if self.name.count(".") else self.name
 
 
-class Watcher(SeesOperations):
+class Watcher(OperationInterceptor):
     """Records every operation of the passes through a model. `named` are storages with their contents; `where` returns
     the place in the code for the active node of autograd's graph, None in a forward pass."""
 

@@ -61,7 +61,7 @@ def explain(trainer: Trainer, stopped: Callable[[], bool] = lambda: False) -> Pr
     """Make the trainer's next step under observation, and return where its first non-finite value was born; None if
     none reached the loss, the gradients or the weights, or if torch cannot be watched. ProvenanceUnknown if the step is
     too large for that, or it is `stopped`: then the trainer is left within the step."""
-    if not seen_operations.seeing_possible():
+    if not seen_operations.can_intercept_operations():
         return None
     trainer.skip_batches(stopped)  # not watched, which would keep every batch
     flat = {storage_of(trainer.flat.gradients): "gradients", storage_of(trainer.flat.weights.data): "weights"}

@@ -72,7 +72,7 @@ class Snapshot:
             # an order is never written to
             order=getattr(task, "order", _NO_ORDER), position=getattr(task, "position", 0),
             generators=[generator.get_state() for generator in generators],
-            chance=trainer.subject.chance_state(),
+            chance=trainer.subject.random_state(),
             norms=list(trainer.spike_policy.spikes.norms),
             earlier=trainer.spike_policy.earlier,  # which is never written to
             clip_memory=dict(trainer.clip_memory),  # whose tensors are never written to
@@ -113,7 +113,7 @@ class Snapshot:
         trainer.gradient_noise.set_state(self.generators[-1])
         trainer.spike_policy = SpikePolicy(Spikes(self.norms), self.earlier)
         trainer.clip_memory = dict(self.clip_memory)
-        trainer.subject.set_chance(self.chance)
+        trainer.subject.set_random_state(self.chance)
 
     def fits(self, trainer: Trainer) -> bool:
         """Return whether a trainer of the same kind of experiment can be brought to this state, which may come from

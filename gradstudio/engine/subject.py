@@ -19,7 +19,7 @@ from gradstudio.engine.gauges import activations, attention, head, time_gradient
 from gradstudio.engine.models.initialization import initialize
 from gradstudio.engine.step import class_weights, losses, policy_loss, precision
 from gradstudio.engine.step.accumulation import plain_gradients
-from gradstudio.engine.step.testing import OnTestSet
+from gradstudio.engine.step.testing import TestSetFigures
 from gradstudio.engine.tasks import TASKS
 from gradstudio.engine.tasks.acting import LASTED
 from gradstudio.engine.tasks.task import Dataset
@@ -90,7 +90,7 @@ class Subject(Protocol):
         """Measure how much of the gradient reaches the first time step, without a trace in training."""
         ...
 
-    def test(self, model: nn.Module, knobs: Experiment) -> OnTestSet:
+    def test(self, model: nn.Module, knobs: Experiment) -> TestSetFigures:
         """Measure the model, which is in evaluation mode, on the test set."""
         ...
 
@@ -99,20 +99,20 @@ class Subject(Protocol):
         format and device: `place` brings tensors there."""
         ...
 
-    def chance(self) -> AbstractContextManager[None]:
+    def own_random_state(self) -> AbstractContextManager[None]:
         """Return the context of a step, in which torch's global generators have the run's own state."""
         ...
 
-    def no_chance(self) -> AbstractContextManager[None]:
+    def preserved_random_state(self) -> AbstractContextManager[None]:
         """Return the context of a measurement in a step, after which they are unchanged."""
         ...
 
-    def chance_state(self) -> list[Tensor]:
+    def random_state(self) -> list[Tensor]:
         """Return the run's own state of torch's global generators; [] if nothing draws from them."""
         ...
 
-    def set_chance(self, states: list[Tensor]) -> None:
-        """Set the state returned by `chance_state`."""
+    def set_random_state(self, states: list[Tensor]) -> None:
+        """Set the state returned by `random_state`."""
         ...
 
 
@@ -195,13 +195,13 @@ class BuiltIn:
         inputs, targets = (part[: time_gradient.EXAMPLES] for part in batch)
         return time_gradient.look(model, inputs, lambda leaf: self.compute(model, (leaf, targets), knobs)[0])
 
-    def test(self, model: nn.Module, knobs: Experiment) -> OnTestSet:
+    def test(self, model: nn.Module, knobs: Experiment) -> TestSetFigures:
         with precision.autocast(knobs.precision, self.device), head.collect_head_inputs(model) as tensors:
             inputs, targets = self.task.test_batch(model)
             tensors.clear()  # a task in which the model acts has called it for its actions
             outputs = model(inputs).float()
         alike = head.mean_cosine(tensors[0]) if self.task.goal in ("classes", "value") else UNKNOWN
-        return OnTestSet(losses.accuracy(self.loss, outputs, targets), alike)
+        return TestSetFigures(losses.accuracy(self.loss, outputs, targets), alike)
 
     def plain_loss(self, model: nn.Module, batch: Any, knobs: Experiment, place: Callable[[Tensor], Tensor]) -> Tensor:
         outputs = model(place(batch.inputs))
@@ -217,13 +217,13 @@ class BuiltIn:
             loss = loss + knobs.loss.z_loss * losses.squared_log_z(outputs)
         return loss
 
-    def chance(self) -> AbstractContextManager[None]:
+    def own_random_state(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    no_chance = chance
+    preserved_random_state = own_random_state
 
-    def chance_state(self) -> list[Tensor]:
+    def random_state(self) -> list[Tensor]:
         return []
 
-    def set_chance(self, states: list[Tensor]) -> None:
+    def set_random_state(self, states: list[Tensor]) -> None:
         pass

@@ -54,7 +54,7 @@ class Trainer(TrainerState):
     def advance(self) -> list[Row]:
         """Make one step, and return the rows that are available by then. On the CPU this is the row of the step. On a
         device whose rows are read later it is that of an earlier step, or none, or all that were not read yet."""
-        with self.subject.chance(), self._note_reached_parameters():
+        with self.subject.own_random_state(), self._note_reached_parameters():
             if self._late is None:
                 return self._step(self._at_once)
             if self._host_looks():
@@ -87,11 +87,11 @@ class Trainer(TrainerState):
         knobs, batches = self.experiment, self.next_batches()
         checks = NO_CHECKS
         if self.requests.any:
-            with self.subject.no_chance():
+            with self.subject.preserved_random_state():
                 checks = step_requests.before_climb(self, batches[0])
         origin = self._climb(batches, reading) if knobs.optimizer.sam_rho > 0 else None
         if checks is not NO_CHECKS:
-            with self.subject.no_chance():
+            with self.subject.preserved_random_state():
                 step_requests.before_passes(self, batches, checks, self.compute)
             self.requests = Requests()
 

@@ -17,7 +17,7 @@ from gradstudio.core.history import LOOK_EVERY
 from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.row import Settings
 from gradstudio.core.sections.loop_knobs import Mistakes, Precision
-from gradstudio.engine import chance, devices, environment, memory, runtime
+from gradstudio.engine import devices, environment, memory, random_state, runtime
 from gradstudio.engine.generators import generator
 from gradstudio.engine.own_model import torch_itself
 from gradstudio.engine.own_model.subject import OwnModel
@@ -26,7 +26,7 @@ from gradstudio.engine.passes.forward_backward import Passes
 from gradstudio.engine.step import clipping, loss_scale, optimizers, testing, weight_format
 from gradstudio.engine.step.checks import Requests
 from gradstudio.engine.step.spike_policy import SpikePolicy
-from gradstudio.engine.step.testing import OnTestSet
+from gradstudio.engine.step.testing import TestSetFigures
 from gradstudio.engine.subject import BuiltIn, Subject
 
 
@@ -50,7 +50,7 @@ class TrainerState:
         runtime.prepare(knobs.run.deterministic)
         torch_itself.put_back()  # a studio file that was interrupted in mid-step may have changed it
         self.environment = environment.describe(self.device, knobs.run.deterministic)
-        with chance.preserve("cpu"):
+        with random_state.preserve("cpu"):
             torch.manual_seed(knobs.run.seed)
             self.subject = _subject(knobs, self.device)
             model = self.subject.build(knobs)
@@ -122,10 +122,10 @@ class TrainerState:
             return None if self.weights_are_finite() else math.nan
         return self.test().accuracy
 
-    def test(self) -> OnTestSet:
+    def test(self) -> TestSetFigures:
         """Measure the model on the test set, in evaluation mode, without a trace in training."""
         self.model.eval()
-        weights, average = self.flat.weights.data, optimizers.averaged(self.optimizer)
+        weights, average = self.flat.weights.data, optimizers.averaged_weights(self.optimizer)
         trained = None if average is None else weights.clone()
         try:
             if average is not None:

@@ -102,7 +102,7 @@ class Window(OpeningWindow):
         from gradstudio.gui import late_imports
 
         if self._gallery_first:
-            yield from self.gallery_page.making()
+            yield from self.gallery_page.create_cards()
         self.plots = late_imports.PlotStack(self.looked)
         yield from theme.each_together(self.plots.furnishing())
         self.side = late_imports.SidePanel()

@@ -40,13 +40,18 @@ def script(experiment: Experiment, timeline: Sequence[Change] = (), *, title: st
     plan, file = Plan(experiment, timeline, threads), experiment.studio_file
     docstring = _docstring(title or (file.title if file else ""), int(experiment.distributed.ranks))
     settings = Specialiser(source(PARTS[:1]), plan).program()
-    body = f"{_changes(plan)}{Specialiser(source(PARTS[1:]), plan).program()}"
+    body = Specialiser(source(PARTS[1:]), plan).program()
+    idle = [name for name in plan.changing_knobs() if f"knobs.{name}" not in body]
+    if idle:
+        acting = [change for change in timeline if variable(change.knob) not in idle]
+        return script(experiment, acting, title=title, threads=threads)
+    body = _changes(plan) + body
     if file is None:
         imports, text = tidy.split(f"{settings}\n{body}")
         above = tidy.imports(imports, sys.stdlib_module_names)
-        return _filled(f"{docstring}\n{above}\n\n{tidy.spaced(text)}\n", plan)
+        return _filled(f"{docstring}\n{above}\n\n{tidy.space_out(text)}\n", plan)
     imports, text = tidy.split(body)
-    loop = _filled(tidy.spaced(text), plan)
+    loop = _filled(tidy.space_out(text), plan)
     first = f"{tidy.split(settings)[1].strip()}\ntorch.manual_seed({experiment.run.seed})"
     return own_file.around(file, docstring, first, imports, loop)
 
@@ -107,7 +112,7 @@ def _docstring(title: str, ranks: int) -> str:
 
 def _changes(plan: Plan) -> str:
     """Return the table of live changes, and the values that they change."""
-    names = plan.changing()
+    names = plan.changing_knobs()
     if not names:
         return ""
     changes = [(change.step, variable(change.knob), change.value) for change in plan.timeline]

@@ -27,7 +27,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "zero_grad": {"set_to_none": True},
     "scaled_dot_product_attention": {"is_causal": False},
 }  # fmt: skip
-_NEUTRAL = {ast.Add: (0, "lr"), ast.Sub: (0, "r"), ast.Mult: (1, "lr"), ast.Div: (1, "r")}
+_NEUTRAL = {ast.Add: (0, "lr"), ast.Sub: (0, "r"), ast.Mult: (1, "lr"), ast.Div: (1, "r"), ast.FloorDiv: (1, "r")}
 _SAFE = {"max": max, "min": min, "len": len}
 
 
@@ -78,8 +78,7 @@ class Expressions:
         return None
 
     def enter(self, call: ast.Call) -> tuple[list[ast.stmt], Any]:
-        """Return the statements of the function that is inlined here, whose arguments are known from now on, and the
-        state for `leave`."""
+        """Return the body of an inlined function with its arguments known, and the state that `leave` needs."""
         function, before = self._source.inline[name_of(call.func)], (self._given, self._arguments)
         given = dict(zip((each.arg for each in function.args.args), call.args, strict=True))
         values = {name: self._values(argument) for name, argument in given.items()}
@@ -95,7 +94,7 @@ class Expressions:
         return re.sub(r"(?<=[\w.]) \*\* (?=[\w.])", "**", ast.unparse(self.of(node)))
 
     def of(self, node: Any) -> Any:
-        """Return a node as in the program: the same one if nothing differs."""
+        """Return a node as it stands in the specialised program; the same object if nothing changes."""
         if not self._depends(node):
             return node
         if isinstance(node, ast.expr) and not isinstance(node, ast.BinOp):

@@ -77,7 +77,7 @@ class Plan:
         """Return whether one of these knobs changes during the run."""
         return any(len({repr(getattr(state, name)) for state in self.states}) > 1 for name in names)
 
-    def changing(self) -> list[str]:
+    def changing_knobs(self) -> list[str]:
         """Return the knobs that change, by their names in the program."""
         return [name for name in map(variable, KNOBS) if self.changes(name)]
 

@@ -46,7 +46,7 @@ def imports(lines: Sequence[str], standard: frozenset[str]) -> str:
     return "\n\n".join("\n".join(group) for group in groups if group)
 
 
-def spaced(text: str) -> str:
+def space_out(text: str) -> str:
     """Return the lines with blank lines between them: two around a function or class, one before a loop or a comment
     that begins a section."""
     result: list[str] = []

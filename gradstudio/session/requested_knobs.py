@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from gradstudio.core import threads
 from gradstudio.core.adjusted_knobs import with_adjustments
-from gradstudio.core.experiment import Experiment, differing
+from gradstudio.core.experiment import Experiment, differing_values
 from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.presets import Preset
 from gradstudio.core.worker_places import Place
@@ -58,7 +58,7 @@ class RequestedKnobs:
         self.next_place = place
         self._request(experiment, name)
         self._changes.remember(before, self._now)
-        return {other: new for other, new in differing(before.knobs, experiment).items() if other != name}
+        return {other: new for other, new in differing_values(before.knobs, experiment).items() if other != name}
 
     @property
     def _now(self) -> KnobsAndPlace:
@@ -162,7 +162,7 @@ class RequestedKnobs:
             return set()
         return {
             name
-            for name in differing(run.in_force, self.requested)
+            for name in differing_values(run.in_force, self.requested)
             if (
                 self._sent.get(name) == self.requested[name]
                 if self.requested.find_knob(name).live and not run.over
@@ -178,7 +178,7 @@ class RequestedKnobs:
     def _request(self, experiment: Experiment, *named: str) -> None:
         """Request these values, and send the new live ones to the worker. A `named` knob is sent too if its value in
         force differs, for example after a planned change."""
-        new = differing(self.requested, experiment)
+        new = differing_values(self.requested, experiment)
         new |= {name: experiment[name] for name in named if experiment[name] != self.run.in_force[name]}
         self.requested = experiment
         if not self.has_begun:

@@ -13,13 +13,13 @@ from gradstudio.core.presets import Preset
 from gradstudio.core.worker_places import Place
 from gradstudio.session.library import stored_snapshots
 from gradstudio.session.library.writer import LibraryWriter
-from gradstudio.session.map.cells_there import PlaceCells
+from gradstudio.session.map.place_cells import PlaceCells
 from gradstudio.session.record import branches
 from gradstudio.session.record.branches import Family
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import RemoteSnapshots, Snapshots
 from gradstudio.session.record.twins import Twins
-from gradstudio.session.remote.library_there import PlaceLibrary
+from gradstudio.session.remote.place_library import PlaceLibrary
 from gradstudio.session.remote.remote_backend import PlacesBackend
 from gradstudio.session.requested_knobs import RequestedKnobs
 from gradstudio.session.running.backend import AnyWorker, Backend, LocalBackend, RunFamily

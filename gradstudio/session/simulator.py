@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gradstudio.core import ranks_allowed
-from gradstudio.core.experiment import differing
+from gradstudio.core.experiment import differing_values
 from gradstudio.core.knobs import Value
 from gradstudio.core.presets import Preset
 from gradstudio.session.files.run_files import as_preset
@@ -93,7 +93,7 @@ class Simulator(SimulatedRuns):
         has `steps` in all."""
         restart = {
             name: value
-            for name, value in differing(self.run.in_force, self.requested).items()
+            for name, value in differing_values(self.run.in_force, self.requested).items()
             if not self.requested.find_knob(name).live and name != "run.steps"
         }
         wanted = restart | self._later

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from gradstudio.core.experiment import Experiment, differing
+from gradstudio.core.experiment import Experiment, differing_values
 from gradstudio.core.knobs import Value
 from gradstudio.core.worker_places import Place
 
@@ -21,17 +21,17 @@ class KnobsAndPlace(NamedTuple):
     place: Place | None
 
 
-class Replaced(NamedTuple):
+class ReplacedValues(NamedTuple):
     """The values that a request replaced, and the place."""
 
     values: dict[str, Value]
     place: Place | None
 
     @classmethod
-    def between(cls, before: KnobsAndPlace, now: KnobsAndPlace) -> Replaced:
+    def between(cls, before: KnobsAndPlace, now: KnobsAndPlace) -> ReplacedValues:
         """Return the values of `before` that `now` replaced."""
         moved = {DEVICE: before.knobs[DEVICE]} if before.place != now.place else {}
-        return cls(moved | differing(now.knobs, before.knobs), before.place)
+        return cls(moved | differing_values(now.knobs, before.knobs), before.place)
 
 
 class Change(NamedTuple):
@@ -45,8 +45,8 @@ class Changes:
     """The undo and redo history of a simulator's requests."""
 
     def __init__(self) -> None:
-        self._undo = deque[Replaced](maxlen=MOST)  # by each request
-        self._redo = deque[Replaced](maxlen=MOST)  # by each undoing
+        self._undo = deque[ReplacedValues](maxlen=MOST)  # by each request
+        self._redo = deque[ReplacedValues](maxlen=MOST)  # by each undoing
 
     def forget(self) -> None:
         self._undo.clear()
@@ -54,12 +54,12 @@ class Changes:
 
     def remember(self, before: KnobsAndPlace, now: KnobsAndPlace) -> None:
         """Make the latest request undoable; what was undone until now can no longer be redone."""
-        replaced = Replaced.between(before, now)
+        replaced = ReplacedValues.between(before, now)
         if replaced.values:
             self._undo.append(replaced)
             self._redo.clear()
 
-    def latest(self, *, redo: bool) -> Replaced | None:
+    def latest(self, *, redo: bool) -> ReplacedValues | None:
         """Return the values that undoing, or redoing, requests; None if there is nothing left."""
         history = self._redo if redo else self._undo
         return history[-1] if history else None
@@ -68,7 +68,7 @@ class Changes:
         """Record that the latest change was undone or redone."""
         source, other = (self._redo, self._undo) if redo else (self._undo, self._redo)
         source.pop()
-        other.append(Replaced.between(before, now))
+        other.append(ReplacedValues.between(before, now))
 
     def undoable(self, now: Experiment) -> list[Change]:
         """Return the changes that can be undone, the latest first."""
@@ -79,7 +79,7 @@ class Changes:
         return _changes(now, self._redo, ahead=True)
 
 
-def _changes(requested: Experiment, replaced: Iterable[Replaced], *, ahead: bool) -> list[Change]:
+def _changes(requested: Experiment, replaced: Iterable[ReplacedValues], *, ahead: bool) -> list[Change]:
     now = {knob.name: value for knob, value in requested.items()}
     changes: list[Change] = []
     for other, _ in reversed(list(replaced)):

@@ -25,7 +25,7 @@ def lightning_callback(**options: Any) -> Any:
     """Return a callback for Lightning that watches each optimizer of the module. `options` as in gradstudio.watch; the
     callback's `watched` is the list of its results."""
 
-    class Watching(_first_of("lightning.pytorch", "pytorch_lightning").Callback):
+    class WatchCallback(_first_of("lightning.pytorch", "pytorch_lightning").Callback):
         def __init__(self) -> None:
             self.watched: list[TrainingWatch] = []
 
@@ -53,14 +53,14 @@ def lightning_callback(**options: Any) -> Any:
         def on_exception(self, trainer: Any, pl_module: nn.Module, exception: BaseException) -> None:
             _close(self.watched)
 
-    return Watching()
+    return WatchCallback()
 
 
 def huggingface_callback(**options: Any) -> Any:
     """Return a callback for the Trainer of Hugging Face. `options` as in gradstudio.watch; the callback's `watched` is
     the list of its results."""
 
-    class Watching(import_module("transformers").TrainerCallback):
+    class WatchCallback(import_module("transformers").TrainerCallback):
         def __init__(self) -> None:
             self.watched: list[TrainingWatch] = []
 
@@ -76,7 +76,7 @@ def huggingface_callback(**options: Any) -> Any:
         def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
             _close(self.watched)
 
-    return Watching()
+    return WatchCallback()
 
 
 def watch_prepared(model: nn.Module, optimizer: Any, **options: Any) -> TrainingWatch:

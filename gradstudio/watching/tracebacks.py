@@ -16,7 +16,7 @@ _HEARS = str(call_log.__file__)
 
 
 def keep_clean() -> None:
-    """Leave our lines out of the tracebacks that Python prints from here on, unless the script prints its tracebacks
+    """Leave our own lines out of the tracebacks that Python prints from now on, unless the script prints its tracebacks
     itself."""
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = _of_the_script

@@ -25,7 +25,7 @@ from gradstudio.session.library.writer import LibraryWriter
 from gradstudio.session.record.run import Status
 from gradstudio.watching.births.skipped_batches import SkippedBatch
 from gradstudio.watching.hooks.guard import Stop, guarded, say
-from gradstudio.watching.hooks.rank_place import here
+from gradstudio.watching.hooks.rank_place import current_place
 from gradstudio.watching.hooks.torch_hooks import Hooks
 from gradstudio.watching.observers import Observers
 from gradstudio.watching.ranks.joined_run import Sender
@@ -172,7 +172,7 @@ class Watcher:
         self._reports.stop(watched_run, made)
 
     def stop_short(self, observer: Observer, made: MeasuredStep, *, is_row: bool) -> None:
-        """The script ended after a non-finite pass. It can no longer be stopped."""
+        """Record that the script ended after a non-finite pass, so that it can no longer be stopped."""
         watched_run = self._running[observer]
         if is_row:
             self._record(watched_run, made)
@@ -193,8 +193,8 @@ class Watcher:
             self._reports.on_skipped(watched_run, skipped)
 
     def play(self, one: Observer, other: Observer) -> None:
-        """One optimizer discarded the gradients that a backward pass of the other one had left. They play against each
-        other only if both make steps: one may be frozen for a while."""
+        """Record that one optimizer discarded the gradients of the other's backward pass. They play against each other
+        only if both make steps: one may be frozen for a while."""
         runs = [run for each in (one, other) if (run := self._running.get(each)) is not None and run.has_begun]
         for run in runs if len(runs) == 2 else ():
             run.need_not_fall(PLAYS)
@@ -233,7 +233,7 @@ class Watcher:
             with self._naming:
                 watched_run.begin(measured_step, self._titles)
                 self.runs.append(watched_run)
-            if (place := here()) is not None:
+            if (place := current_place()) is not None:
                 watched_run.joined = self._party.join(watched_run, place, watched_run.observer.share(place.ranks))
             if watched_run.is_recorded:
                 self._keep(watched_run)
@@ -245,7 +245,7 @@ class Watcher:
     def _keep(self, watched_run: WatchedRun) -> None:
         """Write a run into the library from here on."""
         if watched_run.run is not None:
-            self._writer.follow(watched_run.run, hear=watched_run.on_request, gather=watched_run.look)
+            self._writer.follow(watched_run.run, on_request=watched_run.on_request, gather=watched_run.look)
 
     # ---- the end
 

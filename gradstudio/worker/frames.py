@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterable
 from typing import IO, Any, NamedTuple
 
-from gradstudio.core.typed_json import NotConforming, dumped, loaded
+from gradstudio.core.typed_json import NotConforming, dumps, loads
 
 PROTOCOL = 1
 MOST_HEAD, MOST_RAW = 64 << 20, 1 << 30  # bytes
@@ -35,9 +35,9 @@ def greeting(nonce: str) -> bytes:
     return f"GSW{PROTOCOL} {nonce}\n".encode()
 
 
-def packed(head: dict[str, Any], raw: Iterable[Any] = ()) -> list[Any]:
+def pack(head: dict[str, Any], raw: Iterable[Any] = ()) -> list[Any]:
     """Return a frame as pieces to write, one after the other."""
-    text = dumped(head)
+    text = dumps(head)
     pieces = [memoryview(each).cast("B") for each in raw if len(each)]
     return [_LENGTHS.pack(len(text), sum(map(len, pieces))) + text, *pieces]
 
@@ -78,7 +78,7 @@ def read(file: IO[bytes]) -> Frame | None:
     if len(text) < head or len(rest) < raw:
         return None
     try:
-        parsed = loaded(text)
+        parsed = loads(text)
     except NotConforming as fault:
         raise BrokenFrame(str(fault)) from None
     if not isinstance(parsed, dict) or not isinstance(parsed.get("m"), str):

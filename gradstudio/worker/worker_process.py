@@ -94,7 +94,7 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int | None:
-        """Its local process, once it is started."""
+        """The process id of its local process, once it is started."""
         return None if self._child is None else self._child.pid
 
     @property
@@ -104,7 +104,7 @@ class WorkerProcess:
 
     @property
     def silent(self) -> float:
-        """Seconds since it was heard."""
+        """Seconds since it last sent anything."""
         return time.monotonic() - self._heard.at if self._heard is not None else 0.0
 
     def post(self, head: dict[str, Any], raw: Iterable[Any] = ()) -> None:
@@ -169,7 +169,7 @@ class WorkerProcess:
         with suppress(OSError, ValueError), child.stdin:
             while (said := self._out.get()) is not None:
                 for head, raw in said() if callable(said) else (said,):
-                    frames.write(child.stdin.fileno(), frames.packed(head, raw))
+                    frames.write(child.stdin.fileno(), frames.pack(head, raw))
 
     def _look_on(self, child: subprocess.Popen[bytes]) -> None:
         """Report silence of the process to its receivers, say from time to time that this side is alive, and kill the

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gradstudio.core.diagnosis.finding import Finding
-from gradstudio.core.diagnosis.offered_remedies import fitting
+from gradstudio.core.diagnosis.offered_remedies import with_fitting_remedies
 from gradstudio.core.experiment import KNOBS, Experiment, parse_assignment
 
 
@@ -54,13 +54,13 @@ def finding(rule: str, *remedies: str) -> Finding:
      ["mistakes.clip_after_step=false"]),
 ])  # fmt: skip
 def test_what_fits(knobs: list[str], rule: str, offered: list[str], left: list[str]) -> None:
-    assert fitting(finding(rule, *offered), Experiment().with_texts(knobs)).remedies == tuple(left)
+    assert with_fitting_remedies(finding(rule, *offered), Experiment().with_texts(knobs)).remedies == tuple(left)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KNOBS["loss.kind"].choices if kind != "auto"])
 def test_every_loss_written_by_hand_has_a_remedy_that_can_be_set(kind: str) -> None:
     knobs = Experiment().with_value("loss.kind", kind)
-    remedies = fitting(finding("nonfinite_loss", "clipping.kind=norm"), knobs).remedies
+    remedies = with_fitting_remedies(finding("nonfinite_loss", "clipping.kind=norm"), knobs).remedies
     assert "loss.kind=auto" in remedies
     for remedy in remedies:
         knobs.with_values(dict(map(parse_assignment, remedy.split())))

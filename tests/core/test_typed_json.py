@@ -16,7 +16,7 @@ from gradstudio.core.gauge_samples import Exponents, Shares
 from gradstudio.core.layer_sample import Histogram, LayerSample
 from gradstudio.core.provenance import Provenance
 from gradstudio.core.row import Activation, Activations
-from gradstudio.core.typed_json import NotConforming, dumped, loaded, plain, typed
+from gradstudio.core.typed_json import NotConforming, dumps, from_plain, loads, to_plain
 from gradstudio.core.unknown import UNKNOWN, is_known
 
 BITS = st.integers(0, 2**64 - 1).map(lambda bits: struct.unpack("<d", struct.pack("<Q", bits))[0])
@@ -24,8 +24,8 @@ BITS = st.integers(0, 2**64 - 1).map(lambda bits: struct.unpack("<d", struct.pac
 
 def again(declared: Any, value: Any) -> Any:
     raw: list[np.ndarray] = []
-    text = dumped(plain(value, raw))
-    return typed(declared, loaded(text), memoryview(b"".join(each.tobytes() for each in raw)))
+    text = dumps(to_plain(value, raw))
+    return from_plain(declared, loads(text), memoryview(b"".join(each.tobytes() for each in raw)))
 
 
 @given(BITS)
@@ -65,10 +65,10 @@ def test_arrays_come_back_to_the_bit(counts: np.ndarray, mean: float) -> None:
 )  # fmt: skip
 def test_nothing_else_is_taken(declared: Any, said: Any) -> None:
     with pytest.raises(NotConforming):
-        typed(declared, said, memoryview(b""))
+        from_plain(declared, said, memoryview(b""))
 
 
 @pytest.mark.parametrize("text", [b"NaN", b"[Infinity]", b"{", b"\xff", b"[" * 100_000])
 def test_what_is_no_strict_json_is_refused(text: bytes) -> None:
     with pytest.raises(NotConforming):
-        loaded(text)
+        loads(text)

@@ -76,7 +76,7 @@ def read(path: Path) -> CrashFile:
 
 
 def again(crash: CrashFile) -> crash_file.RecordedBirth:
-    return recorded_training.replay_steps(recorded_training.Training(recorded_training.recorded(crash)))
+    return recorded_training.replay_steps(recorded_training.Training(recorded_training.load(crash)))
 
 
 @pytest.mark.filterwarnings("ignore:std")
@@ -86,7 +86,7 @@ def test_a_fault_is_recorded_made_again_and_healed(recorded: Callable[[str], Pat
     assert crash.structure.unknown == "" and crash.structure.born is not None
     found = again(crash)
     assert found == crash.structure.born and found.phase != "none"
-    tried = crash_fixes.tried(recorded_training.recorded(crash))
+    tried = crash_fixes.try_fixes(recorded_training.load(crash))
     assert not tried.unchanged.is_finite
     healed = [each for each in tried.trials[:2] if each.is_finite and each.change.lines]
     assert any(word in each.change.name for each in healed for word in FAULTS[name][1])
@@ -94,7 +94,7 @@ def test_a_fault_is_recorded_made_again_and_healed(recorded: Callable[[str], Pat
 
 @pytest.mark.parametrize("name", ["overflow_in_exp", "zero_by_zero_in_a_norm", "overflow_in_fp16", "transformer"])
 def test_a_shrunk_fault_is_a_script_of_a_few_lines(recorded: Callable[[str], Path], name: str) -> None:
-    found = shrinking.shrunk(recorded_training.recorded(read(recorded(name))))
+    found = shrinking.shrink(recorded_training.load(read(recorded(name))))
     assert len(found.script) < 1000
     names: dict[str, Any] = {}
     exec(found.script, names)
@@ -103,13 +103,13 @@ def test_a_shrunk_fault_is_a_script_of_a_few_lines(recorded: Callable[[str], Pat
 
 def test_fixes_that_do_not_hold_are_named() -> None:
     change = crash_fixes.Change("skip the batch")
-    tried = crash_fixes.Tried([crash_fixes.Trial(change, broke_at=0)], crash_fixes.Trial(change, broke_at=0))
+    tried = crash_fixes.FixTrials([crash_fixes.Trial(change, broke_at=0)], crash_fixes.Trial(change, broke_at=0))
     assert tried.words.startswith("0 of 1 fix hold (skip the batch): ")
 
 
 def test_of_a_batch_that_no_call_broke_the_examples_are_named(recorded: Callable[[str], Path]) -> None:
     with pytest.raises(CannotCall, match=r"1 of 16 examples of its batch still gives it: number 5$"):
-        shrinking.shrunk(recorded_training.recorded(read(recorded("bad_batch"))))
+        shrinking.shrink(recorded_training.load(read(recorded("bad_batch"))))
 
 
 def test_a_call_that_writes_into_what_it_takes_is_shrunk(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_call_that_writes_into_what_it_takes_is_shrunk(tmp_path: Path) -> None
         optimizer.step()
     watched.close()
     (path,) = tmp_path.glob("crashes/*.crash")
-    found = shrinking.shrunk(recorded_training.recorded(read(path)))
+    found = shrinking.shrink(recorded_training.load(read(path)))
     names: dict[str, Any] = {}
     exec(found.script, names)
     assert names["x0"].numel() == 1 and "log_(x0)" in found.script and names["x0"].isnan().all()
@@ -133,7 +133,7 @@ def test_a_call_that_writes_into_what_it_takes_is_shrunk(tmp_path: Path) -> None
 
 def test_the_recorded_steps_have_the_losses_that_the_script_had(recorded: Callable[[str], Path]) -> None:
     crash = read(recorded("transformer"))
-    training = recorded_training.Training(recorded_training.recorded(crash))
+    training = recorded_training.Training(recorded_training.load(crash))
     for step in crash.structure.steps[:-1]:
         # Adam makes a step of a gradient that is rounding alone, so that the steps behind differ a little more
         assert training.step(step).loss == pytest.approx(step.loss, rel=0.02)
@@ -143,7 +143,7 @@ def test_the_recorded_steps_have_the_losses_that_the_script_had(recorded: Callab
 @pytest.mark.parametrize("name", ["own_derivative", "parts_of_a_model", "packed_sequences"])
 def test_the_recorded_steps_have_the_gradients_that_the_script_had(recorded: Callable[[str], Path], name: str) -> None:
     crash = read(recorded(name))
-    training = recorded_training.Training(recorded_training.recorded(crash))
+    training = recorded_training.Training(recorded_training.load(crash))
     for step in crash.structure.steps[:-1]:
         again = training.step(step)
         assert (again.loss, again.norm) == (pytest.approx(step.loss, rel=1e-4), pytest.approx(step.norm, rel=1e-4))
@@ -197,7 +197,7 @@ def test_a_gradient_that_breaks_is_found_in_the_derivative(tmp_path: Path) -> No
     assert crash.structure.born is not None and crash.structure.born.phase == "backward"
     assert again(crash) == crash.structure.born and crash.structure.born.do.endswith("sqrt")
     assert [step.number for step in crash.structure.steps] == [2, 3]
-    assert ".backward(" in shrinking.shrunk(recorded_training.recorded(crash)).script
+    assert ".backward(" in shrinking.shrink(recorded_training.load(crash)).script
 
 
 def test_a_batch_that_the_script_writes_into_is_copied(tmp_path: Path) -> None:

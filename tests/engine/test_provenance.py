@@ -12,7 +12,7 @@ import torch
 
 from gradstudio.core import presets
 from gradstudio.core.diagnosis.finding import Finding
-from gradstudio.core.diagnosis.offered_remedies import fitting
+from gradstudio.core.diagnosis.offered_remedies import with_fitting_remedies
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.provenance import Provenance, ProvenanceUnknown
 from gradstudio.engine import operation_watcher
@@ -303,5 +303,5 @@ def test_what_a_model_of_ones_own_made_did_not_come_with_the_data(
     assert found.is_from_input == (phase == "data")
     assert ("was born" in sentence(found)) == (operation in ("log", "exp", "_softmax", "full"))
     broke = Finding("nonfinite_loss", "critical", "", 3, 3, (), "", "", ("clipping.kind=norm",))
-    offered = fitting(broke, trainer.experiment, found).remedies
+    offered = with_fitting_remedies(broke, trainer.experiment, found).remedies
     assert ("clipping.kind=norm" in offered) == (operation == "exp")

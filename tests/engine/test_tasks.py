@@ -10,7 +10,7 @@ import torch
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.files import RESOURCES
 from gradstudio.core.sections.task_knobs import Problem
-from gradstudio.core.task_measures import guessing, loss_of_guessing
+from gradstudio.core.task_measures import accuracy_of_guessing, loss_of_guessing
 from gradstudio.engine.step.losses import CLOSE, ON_MODE
 from gradstudio.engine.tasks import TASKS
 from gradstudio.engine.tasks.acting import ACTION, FIRST_ACTION, REWARD, SUCCESS, WORTH
@@ -409,13 +409,13 @@ def test_guessing_a_class_is_as_good_as_the_data_say(name: str) -> None:
     most = (told == torch.bincount(seen.flatten()).argmax()).float().mean().item()
     classes = drawn.shape.outputs
     scatter = 0.0 if drawn.tests != 512 else 3 * (classes - 1) ** 0.5 / classes / told.numel() ** 0.5
-    assert guessing(knobs) == pytest.approx(max(most, 1 / classes), abs=0.0005 + scatter)
+    assert accuracy_of_guessing(knobs) == pytest.approx(max(most, 1 / classes), abs=0.0005 + scatter)
     assert loss_of_guessing(knobs) == pytest.approx(math.log(classes))
 
 
 def test_guessing_a_sum_a_point_or_an_action_is_as_good_as_the_data_say() -> None:
     sums = task("adding").draw(100_000, torch.Generator().manual_seed(0)).targets
-    assert guessing(experiment("adding", "rnn")) == pytest.approx(
+    assert accuracy_of_guessing(experiment("adding", "rnn")) == pytest.approx(
         ((sums - 1).abs() < CLOSE).float().mean().item(), abs=0.003
     )
     assert ((sums - 1) ** 2).mean().item() == pytest.approx(loss_of_guessing(experiment("adding", "rnn")), rel=0.02)
@@ -423,12 +423,12 @@ def test_guessing_a_sum_a_point_or_an_action_is_as_good_as_the_data_say() -> Non
     centers = ring_centers()
     spread = torch.cdist(centers, centers) + torch.eye(8) * 9
     assert spread.min() > 2 * ON_MODE, "no point lies in two clusters"
-    assert guessing(experiment("ring", "gan")) == 1 / 8
+    assert accuracy_of_guessing(experiment("ring", "gan")) == 1 / 8
 
     class Stubborn(torch.nn.Module):
         def forward(self, states: torch.Tensor) -> torch.Tensor:
             return torch.tensor([0.0, 1e9]).expand(*states.shape[:-1], 2)
 
     held = task("pole", seq_len=60).test_batch(Stubborn()).targets[..., 2].mean().item()
-    assert guessing(experiment("pole", "policy", seq_len=60)) == pytest.approx(held, rel=0.01)
-    assert guessing(experiment("pole", "policy", seq_len=3)) == 1
+    assert accuracy_of_guessing(experiment("pole", "policy", seq_len=60)) == pytest.approx(held, rel=0.01)
+    assert accuracy_of_guessing(experiment("pole", "policy", seq_len=3)) == 1

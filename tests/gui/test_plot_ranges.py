@@ -17,7 +17,7 @@ from gradstudio.core.history import LAYER_METRICS
 from gradstudio.gui.drawing import heatmap_colors, nan_marks, usual_range
 from gradstudio.gui.drawing.overlay import DASHES, PARENT
 from gradstudio.gui.drawing.overlay_curves import dash
-from gradstudio.gui.drawing.usual_range import Cut
+from gradstudio.gui.drawing.usual_range import SpikeCut
 from gradstudio.gui.plots.plot_stack import PlotStack
 from gradstudio.gui.runs.run_overlay import overlaid
 from gradstudio.session.record.run import Run
@@ -102,14 +102,14 @@ def test_learning_is_seen_beside_a_spike(shown: tuple[PlotStack, Simulator], sca
 @given(st.lists(st.floats(-300, 300), min_size=1, max_size=60), st.floats(0.1, 2))
 def test_the_range_holds_the_beginning_and_nearly_all_of_a_curve(values: list[float], least: float) -> None:
     highs = np.array(values)
-    top = usual_range.top(highs, float(highs.min()), Cut(least, 2.5))
+    top = usual_range.top(highs, float(highs.min()), SpikeCut(least, 2.5))
     assert top in values and top >= values[0]
     assert (highs <= top).mean() >= 0.95 * (1 - 1 / len(values))
     assert top == highs.max() or highs.max() > highs.min() + least
 
 
 def test_a_curve_without_values_has_a_range() -> None:
-    assert usual_range.top(np.array([math.nan, math.inf]), 1.0, Cut(0.5, 2.5)) == 1.0
+    assert usual_range.top(np.array([math.nan, math.inf]), 1.0, SpikeCut(0.5, 2.5)) == 1.0
 
 
 def test_a_peak_that_leaves_the_plot_is_marked_with_its_value(shown: tuple[PlotStack, Simulator]) -> None:

@@ -242,7 +242,7 @@ def test_a_run_of_another_program_is_followed_and_asked(qtbot: QtBot, window: Wi
     live = replace(whole, id="live", status="running", history=whole.history.until(20))
     heard: list[Request] = []
     writer = LibraryWriter(Path(os.environ["GRADSTUDIO_LIBRARY"]))
-    writer.follow(live, hear=heard.append)
+    writer.follow(live, on_request=heard.append)
     window.columns.show_page("runs")
     qtbot.waitUntil(lambda: window.side.runs.model.rowCount() == 2, timeout=LONG)
     window.runs.open("live")

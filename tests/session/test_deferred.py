@@ -25,7 +25,7 @@ from gradstudio.session.record.branches import fork
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import Snapshots
 from gradstudio.session.record.twins import twin_of
-from gradstudio.session.running import held_rows, run_driver
+from gradstudio.session.running import pending_rows, run_driver
 from gradstudio.session.running.fix_trials import Trials
 from gradstudio.session.running.gauge_sampling import GaugeSampler
 from gradstudio.session.running.run_driver import RunDriver
@@ -78,7 +78,7 @@ def both(
     known, numbers = made_directly.setdefault(request.node.name.replace(request.param, ""), []), count()
 
     def done(make: Make) -> tuple[Run, Run]:
-        monkeypatch.setattr(held_rows, "HELD", 0.0)
+        monkeypatch.setattr(pending_rows, "HELD", 0.0)
         monkeypatch.setattr(run_driver, "UNSEEN", 0.0)
         number = next(numbers)
         if number == len(known):
@@ -88,7 +88,7 @@ def both(
             if "ahead" in request.param:
                 patch.setitem(reading.LAG, "cpu", 4)
             if "held" in request.param:
-                patch.setattr(held_rows, "HELD", 1e9)
+                patch.setattr(pending_rows, "HELD", 1e9)
             if "unseen" in request.param:
                 patch.setattr(run_driver, "UNSEEN", 1e9)
             late = make()
@@ -215,7 +215,7 @@ def test_a_fault_in_a_step_leaves_the_rows_before_it(both, monkeypatch):
 @pytest.mark.parametrize("held", [0.0, 1e9])
 def test_a_device_that_is_gone_takes_no_row_with_it_that_was_read(monkeypatch, held):
     monkeypatch.setitem(reading.LAG, "cpu", 4)
-    monkeypatch.setattr(held_rows, "HELD", held)
+    monkeypatch.setattr(pending_rows, "HELD", held)
     monkeypatch.setattr(run_driver, "UNSEEN", 1e9)
 
     def gone(unread):
@@ -232,7 +232,7 @@ def test_a_device_that_is_gone_takes_no_row_with_it_that_was_read(monkeypatch, h
 
 
 def test_rows_are_written_while_a_later_step_hangs(monkeypatch, tmp_path):
-    monkeypatch.setattr(held_rows, "HELD", 1e9)
+    monkeypatch.setattr(pending_rows, "HELD", 1e9)
     run = new_run(f"run.steps={ENDLESS}")
     worker, writer = Worker(run), LibraryWriter(tmp_path / "library.sqlite3")
     with HeldStep(12) as held, closing(Library(tmp_path / "library.sqlite3")) as library:
@@ -255,7 +255,7 @@ def test_what_a_fault_left_in_mid_step_is_no_snapshot(monkeypatch):
     update, due = Updates._step, []
     monkeypatch.setattr(Updates, "_step", broken)
     monkeypatch.setattr(Snapshots, "due", lambda self, seconds: bool(due))
-    monkeypatch.setattr(held_rows, "HELD", 1e9)
+    monkeypatch.setattr(pending_rows, "HELD", 1e9)
     run, snapshots = new_run(), Snapshots()
     Worker(run, snapshots=snapshots).run()
     assert run.status == "failed" and len(run.history) == 8 and due
@@ -263,7 +263,7 @@ def test_what_a_fault_left_in_mid_step_is_no_snapshot(monkeypatch):
 
 
 def test_a_fork_has_the_news_that_its_parent_had_not_looked_at(monkeypatch):
-    monkeypatch.setattr(held_rows, "HELD", 0.0)
+    monkeypatch.setattr(pending_rows, "HELD", 0.0)
     monkeypatch.setattr(run_driver, "UNSEEN", 1e9)
     run = new_run("problem.outlier_every=5", f"run.steps={ENDLESS}")
     worker = Worker(run, snapshots=Snapshots(gap=1e9))
@@ -394,7 +394,7 @@ def test_rewinding_repeats_it(both, back):
 
 def test_a_snapshot_now_and_then_is_of_the_step_that_it_says(monkeypatch):
     monkeypatch.setitem(reading.LAG, "cpu", 4)
-    monkeypatch.setattr(held_rows, "HELD", 0.0)
+    monkeypatch.setattr(pending_rows, "HELD", 0.0)
     monkeypatch.setattr(Snapshots, "due", lambda self, seconds: seconds > 0)
     steps = []
     take = Snapshot.take

@@ -16,7 +16,7 @@ from gradstudio.core.gauge_samples import (
     CLIPPED_BY,
     NAMES,
     ClippedGradient,
-    Cut,
+    ClippingEffect,
     Exponents,
     Logits,
     NoiseScale,
@@ -326,7 +326,7 @@ def test_logits_in_words(largest: tuple[float, ...], entropy: tuple[float, ...],
 
 
 def test_the_time_of_clipping_in_words() -> None:
-    cuts = {kind: Cut(2.0, 0.0, (2.0,)) for kind in CLIPPED_BY}
+    cuts = {kind: ClippingEffect(2.0, 0.0, (2.0,)) for kind in CLIPPED_BY}
     found = ClippedGradient(1, 2.0, ("a",), (1,), (2.0,), cuts, 3.0, 3.0, 1.0, seconds=0.0005, passes=0.0015)
-    told = gauge_readings.clipping(found).replace("\N{NO-BREAK SPACE}", " ")
+    told = gauge_readings.clipping_effects(found).replace("\N{NO-BREAK SPACE}", " ")
     assert told.endswith("clip_grad_norm_ takes 0.5 ms for it, 25 % of that and the passes in fp32, 1.5 ms.")

@@ -178,11 +178,11 @@ def test_files_of_all_ranks_bear_the_number_of_the_step_that_broke(
 def test_without_a_bad_batch_the_fix_is_tried_on_that_of_another_rank(trained: Trained, title: str) -> None:
     run = trained.runs[title].id
     crash = crash_reading.read(next(each for each in trained.crashes if each.name == f"{run}-2.rank1.crash"))
-    own, *others = map(recorded_training.recorded, (crash, *crash_reading.of_other_ranks(crash)))
-    held = {each.change.name: each for each in crash_fixes.tried(own, others=others).trials if each.holds}
+    own, *others = map(recorded_training.load, (crash, *crash_reading.of_other_ranks(crash)))
+    held = {each.change.name: each for each in crash_fixes.try_fixes(own, others=others).trials if each.holds}
     assert set(held) == {"leave out examples that are not finite", "skip the step on every rank"}
     assert "12 updates over the batch of rank 0" in held["skip the step on every rank"].words
-    assert not [each for each in crash_fixes.tried(own).trials if each.holds and each.change.skipped]
+    assert not [each for each in crash_fixes.try_fixes(own).trials if each.holds and each.change.skipped]
 
 
 @of_parts

@@ -20,7 +20,7 @@ JSON = st.recursive(
 @given(st.lists(st.tuples(st.dictionaries(st.text(), JSON, max_size=3), st.binary(max_size=99)), max_size=4))
 def test_frames_come_back(said: list[tuple[dict, bytes]]) -> None:
     told = [({**head, "m": "news"}, raw) for head, raw in said]
-    data = b"".join(bytes(piece) for head, raw in told for piece in frames.packed(head, [raw]))
+    data = b"".join(bytes(piece) for head, raw in told for piece in frames.pack(head, [raw]))
     file, back = io.BytesIO(data), []
     while (frame := frames.read(file)) is not None:
         back.append((frame.head, bytes(frame.raw)))
@@ -29,13 +29,13 @@ def test_frames_come_back(said: list[tuple[dict, bytes]]) -> None:
 
 def test_arrays_are_sent_as_they_lie() -> None:
     values = np.arange(6.0).reshape(2, 3)
-    data = b"".join(bytes(piece) for piece in frames.packed({"m": "a"}, [values, np.empty(0)]))
+    data = b"".join(bytes(piece) for piece in frames.pack({"m": "a"}, [values, np.empty(0)]))
     frame = frames.read(io.BytesIO(data))
     assert frame is not None and np.frombuffer(frame.raw).tolist() == list(range(6))
 
 
 def test_a_frame_that_is_cut_short_is_the_end() -> None:
-    data = b"".join(bytes(piece) for piece in frames.packed({"m": "a"}, [b"12345"]))
+    data = b"".join(bytes(piece) for piece in frames.pack({"m": "a"}, [b"12345"]))
     assert all(frames.read(io.BytesIO(data[:length])) is None for length in range(len(data)))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.diagnosis.progress import Progress
-from gradstudio.core.diagnosis.rule import Concluding, Rule
+from gradstudio.core.diagnosis.rule import ConcludingRule, Rule
 from gradstudio.core.diagnosis.rule_names import OF_FIGURES
 from gradstudio.core.history import LOOK_EVERY, History
 
@@ -29,7 +29,7 @@ class Diagnosis:
         """Yield the findings of the rules at the end of the run, given the accuracy on the test set (UNKNOWN for a
         script)."""
         for rule in self.rules:
-            if isinstance(rule, Concluding):
+            if isinstance(rule, ConcludingRule):
                 finding = rule.conclude(history, self.progress, accuracy)
                 if finding is not None:
                     yield finding

@@ -53,8 +53,8 @@ def clipping(history: History, step: int) -> str:
     return f"{_SHORTENED[kind]}, which changes the direction of the whole gradient{turned}."
 
 
-def unclipping(history: History, step: int) -> str:
-    """Return, as a sentence with a leading space, that clipping was switched off shortly before a step; "" if it was
+def clipping_switched_off(history: History, step: int) -> str:
+    """Return a sentence, with a leading space, that clipping was switched off shortly before a step; "" if it was
     not."""
     for (_, before), (since, settings) in pairwise(history.settings):
         if before.clipping != "none" and settings.clipping == "none" and 0 <= step - since <= _LATEST:
@@ -99,8 +99,9 @@ def memory(settings: Settings) -> str:
 
 
 def turn(history: History, step: int) -> str:
-    """Return how closely the updates after a step follow their own gradients, as a sentence with a leading space; "" if
-    they do so as before, or if it is not known yet. SGD without momentum always follows its gradient."""
+    """Return a sentence, with a leading space, on how closely the updates after a step follow their own gradients; ""
+    if they do so as they did before it, or if too few steps have followed. SGD without momentum always follows its
+    gradient."""
     cosines = history.column("update_cosine", max(step - _BEFORE, 0), step + 1 + _AFTER)
     split = min(step, _BEFORE)
     before, after = (part[np.isfinite(part)] for part in (cosines[:split], cosines[split + 1 :]))

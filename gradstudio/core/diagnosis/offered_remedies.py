@@ -64,7 +64,7 @@ _USUAL_RATE = {
 }
 
 
-def fitting(finding: Finding, knobs: Experiment, provenance: Provenance | None = None) -> Finding:
+def with_fitting_remedies(finding: Finding, knobs: Experiment, provenance: Provenance | None = None) -> Finding:
     """Return the finding with the remedies that apply. If the loss itself produced the first NaN from finite values, or
     the NaN came with the data, only the knobs of the loss or the data can prevent it, and other findings keep only
     their remedies for mistakes in the loop."""

@@ -52,5 +52,6 @@ def remedy_of_part(name: str) -> str:
 
 
 def plain_name(name: str) -> str:
-    """Return the name of an operation; "" for a custom Function of the script, whose node has no number."""
+    """Return the name of an operation without the number that autograd appends; "" for a custom Function of the script,
+    whose name has none."""
     return "" if name.endswith("Backward") else operation_of(name).strip("_")

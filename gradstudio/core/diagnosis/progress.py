@@ -15,7 +15,12 @@ from gradstudio.core.diagnosis import initial_weights
 from gradstudio.core.diagnosis.median import median
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import LOOK_EVERY, History
-from gradstudio.core.task_measures import guessing, loss_of_guessing, promised_accuracy, why_it_need_not_fall
+from gradstudio.core.task_measures import (
+    accuracy_of_guessing,
+    loss_of_guessing,
+    promised_accuracy,
+    why_it_need_not_fall,
+)
 from gradstudio.core.text import number, plural
 from gradstudio.core.unknown import known_mask
 
@@ -74,7 +79,7 @@ class Progress:
         """Return the progress of a run of this experiment, before its first step."""
         batch_normed = knobs.model.norm == "batch" and knobs.applies("model.norm")
         return Progress(
-            guessing(knobs),
+            accuracy_of_guessing(knobs),
             loss_of_guessing(knobs),
             bool(why_it_need_not_fall(knobs)),
             promised_accuracy(knobs),

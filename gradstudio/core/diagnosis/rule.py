@@ -25,14 +25,14 @@ class Rule(Protocol):
 
 
 @runtime_checkable
-class Concluding(Protocol):
+class ConcludingRule(Protocol):
     """A rule that also looks at the end of a run, including the accuracy on the test set (UNKNOWN for a script)."""
 
     def conclude(self, history: History, progress: Progress, accuracy: float) -> Finding | None: ...
 
 
 @dataclass
-class Looking:
+class PeriodicRule:
     """The public fields of a rule are its thresholds. Its finding stays until the run ends; once the run does well, it
     is only a note."""
 
@@ -81,7 +81,7 @@ class Looking:
 
 
 @dataclass
-class OnTestSet(Looking):
+class TestSetRule(PeriodicRule):
     """The base of the rules that judge the accuracy on the test set: each measurement, including the one at the end of
     the run."""
 

@@ -56,9 +56,8 @@ def _drowns(history: History, balance: np.ndarray) -> bool:
     return divides and len(balance) >= LONG and median(balance[-LONG:]) > DROWNED
 
 
-def shrunk(history: History, step: int) -> str:
-    """Return that weight decay shrank the weights before a step, as a sentence with a leading space; "" if it did
-    not."""
+def shrinkage(history: History, step: int) -> str:
+    """Return a sentence, with a leading space, that weight decay shrank the weights before a step; "" if it did not."""
     first = fall(history, step + 1)
     if first is None:
         return ""

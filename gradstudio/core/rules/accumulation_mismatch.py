@@ -6,14 +6,14 @@ import math
 from dataclasses import dataclass
 
 from gradstudio.core.diagnosis.progress import Progress
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.history import History
 from gradstudio.core.loop_calls import right
 from gradstudio.core.text import number
 
 
 @dataclass
-class AccumulationMismatch(Looking):
+class AccumulationMismatch(PeriodicRule):
     """Fires if the latest comparison differed by more than `tolerances` times what rounding can cause
     (history.ALIKE)."""
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gradstudio.core.diagnosis.progress import RISEN, Progress
-from gradstudio.core.diagnosis.rule import OnTestSet
+from gradstudio.core.diagnosis.rule import TestSetRule
 from gradstudio.core.history import History, up_to
 from gradstudio.core.text import percent
 
 
 @dataclass
-class AccuracyLost(OnTestSet):
+class AccuracyLost(TestSetRule):
     """Fires if the accuracy on the training batches is clearly lower than at best (Progress.worse), and so is that on
     the test set, by more than `drop`. It is critical if the test accuracy is below what the task promises. The accuracy
     at the end of the run counts as one more measurement."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gradstudio.core.diagnosis.progress import Progress
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.diagnosis.suggested_rate import lower
 from gradstudio.core.history import History
 from gradstudio.core.rules.rate_raised import RateRaised
@@ -15,7 +15,7 @@ from gradstudio.core.text import number, percent
 
 
 @dataclass
-class AttentionCollapse(Looking):
+class AttentionCollapse(PeriodicRule):
     """Fires in a run that fails, or that struggles and is hardly better than guessing, if the largest logit of an
     attention is above `logit` and the mean entropy of its sharpest below `entropy` of its maximum, at `looks` looks in
     a row. Zhai 2023 calls it entropy collapse; Kimi K2 (2025) clips at 100. A sharp attention alone is no fault: one

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gradstudio.core.diagnosis.progress import WINDOW, Progress
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.history import History
 from gradstudio.core.text import number, percent
 
 
 @dataclass
-class BatchNormOfTwo(Looking):
+class BatchNormOfTwo(PeriodicRule):
     """Fires in a run that does badly, or not yet well, if a batch norm takes its mean and its deviation over `examples`
     examples or fewer. Over two it gives +1 to one and -1 to the other, whatever they are (Wu 2018)."""
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gradstudio.core.diagnosis.progress import Progress
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.history import History
 from gradstudio.core.text import number
 
 
 @dataclass
-class BetasCrossed(Looking):
+class BetasCrossed(PeriodicRule):
     """Fires if beta1 squared has been beta2 or more for `after` steps. After k steps m still has beta1^k of a gradient
     and the root of v only beta2^(k/2), so nothing bounds the update (Reddi 2018 asks for beta1 < sqrt(beta2)). Critical
     in a run that does badly; a warning in one that does not do well, or whose weights have grown `grown` times;

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from gradstudio.core.diagnosis.progress import Progress
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.history import LOOK_EVERY, History
 from gradstudio.core.text import number
 
 
 @dataclass
-class ClipBeforeReduction(Looking):
+class ClipBeforeReduction(PeriodicRule):
     """Fires if clipping by norm leaves less than `share` of both the limit and the mean gradient, in most of the latest
     LOOK_EVERY steps of several ranks. Clipping the mean leaves the smaller of the two."""
 

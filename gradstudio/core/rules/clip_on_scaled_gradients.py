@@ -8,13 +8,13 @@ import numpy as np
 
 from gradstudio.core.diagnosis.clipping_limit import largest
 from gradstudio.core.diagnosis.progress import Progress
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.history import History
 from gradstudio.core.text import number
 
 
 @dataclass
-class ClipOnScaledGradients(Looking):
+class ClipOnScaledGradients(PeriodicRule):
     """Fires if in `steps` steps the norm that reached the optimizer was at most the limit divided by the loss scale,
     and less than `left` of what clipping should have let through."""
 

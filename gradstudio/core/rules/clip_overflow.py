@@ -9,7 +9,7 @@ import numpy as np
 from gradstudio.core.diagnosis import clipping_limit
 from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.progress import Progress
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.history import History, up_to
 from gradstudio.core.text import number, plural
 
@@ -17,10 +17,10 @@ _LARGEST_HALF = 65504.0  # the smallest of the largest numbers of all formats
 
 
 @dataclass
-class ClipOverflow(Looking):
+class ClipOverflow(PeriodicRule):
     """Fires if clipping by norm left exactly nothing of a nonzero gradient: `clip_grad_norm_` computes the norm in the
-    gradient's own format, in float32 Inf from 1.8e19 on, and multiplies by limit / Inf. A smaller norm was discarded by
-    something else. Critical while it goes on. Exact."""
+    gradient's own format, in float32 Inf from 1.8e19 on, and multiplies by limit / Inf. If the norm was smaller,
+    something else discarded the gradient. Critical while it goes on. Exact: no threshold was chosen."""
 
     rule = "clip_overflow"
     first_steps: int = 20  # whose median norm is the usual one

@@ -9,13 +9,13 @@ import numpy as np
 
 from gradstudio.core.diagnosis.clipping_limit import largest
 from gradstudio.core.diagnosis.progress import Progress
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.history import History
 from gradstudio.core.text import number, plural
 
 
 @dataclass
-class ClipWithoutEffect(Looking):
+class ClipWithoutEffect(PeriodicRule):
     """Fires if the norm that reached the optimizer was more than `times` the largest that clipping leaves of any
     gradient; `times` leaves room for rounding."""
 

@@ -10,13 +10,13 @@ import numpy as np
 from gradstudio.core.diagnosis.clipping_limit import knob_of
 from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.progress import RISEN, Progress
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.history import History, up_to
 from gradstudio.core.text import number
 
 
 @dataclass
-class ClippingAlways(Looking):
+class ClippingAlways(PeriodicRule):
     """Fires if more than `share` of the last `window` steps were clipped. It is a warning if clipping left less than
     `left` of the norm, updates are smaller than `usual`, and the run learns almost nothing, or has stopped learning. (A
     public watcher already warns at 5 % of 300 steps; many healthy runs clip more.)"""

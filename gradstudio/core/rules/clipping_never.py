@@ -8,7 +8,7 @@ import numpy as np
 
 from gradstudio.core.diagnosis import clipping_limit
 from gradstudio.core.diagnosis.progress import Progress
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.history import History
 from gradstudio.core.text import number
 
@@ -20,7 +20,7 @@ _LIMITED = {
 
 
 @dataclass
-class ClippingNever(Looking):
+class ClippingNever(PeriodicRule):
     """Fires if clipping is on and none of the last `after` steps was clipped. It is a warning if the norm grew to
     `times` its smallest value and the run failed: the limit is too high."""
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from gradstudio.core.diagnosis import clipping_limit, weight_decay
 from gradstudio.core.diagnosis.progress import Progress
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.diagnosis.streak import NO_STREAK, Streak
 from gradstudio.core.diagnosis.suggested_rate import lower
 from gradstudio.core.diagnosis.unreached_layers import unused_layers
@@ -26,7 +26,7 @@ _NO_SLOPE = (
 
 
 @dataclass
-class DeadUnits(Looking):
+class DeadUnits(PeriodicRule):
     """Fires if more than `share` of a layer's units are dead in a sample of activations; or, between two samples, if
     more than `zeros` of the entries of a layer's gradient have been exactly 0 for LOOK_EVERY steps, while the bias of
     the output layer still has a gradient.
@@ -60,7 +60,7 @@ class DeadUnits(Looking):
         since = 0 if born else self._since(history, shares)
         if self._finding is not None and since > self._finding.last_step + LOOK_EVERY:
             self._finding = None  # the units had come back
-        decay = "" if born else weight_decay.shrunk(history, since)
+        decay = "" if born else weight_decay.shrinkage(history, since)
         known = {layer.name for layer in history.layers}
         self.tell(
             history,

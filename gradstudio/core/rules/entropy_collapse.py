@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gradstudio.core.diagnosis.progress import Progress
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.history import History
 from gradstudio.core.text import percent
 
 
 @dataclass
-class EntropyCollapse(Looking):
+class EntropyCollapse(PeriodicRule):
     """Fires in a run that fails or struggles where the mean entropy of its policy in the latest `window` steps is below
     `entropy` of the most that it can be (Mnih 2016 adds the entropy to the loss; DAPO, 2025). A policy that does well
     may be sure."""

@@ -220,7 +220,7 @@ class ExplodingGradient:
             "exploding_gradient", severity,
             "Exploding gradient" if severity != "info" else _norm_in_words(norms, low) + ", clipped" * clipped,
             self._episode.first, self._episode.last, (layer,) if layer else (),
-            growth + where + "." + reached + mechanism.unclipping(history, step),
+            growth + where + "." + reached + mechanism.clipping_switched_off(history, step),
             (how + (mechanism.update(history, step) + decay) * (not contained)).strip(),
             ()
             if severity == "info"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gradstudio.core.diagnosis.progress import Progress
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.history import History, up_to
 from gradstudio.core.row import loss_broke
 from gradstudio.core.text import number, plural
@@ -18,7 +18,7 @@ _WIDER = ("precision.dtype=bf16", "precision.dtype=fp32")
 
 
 @dataclass
-class Fp16Overflow(Looking):
+class Fp16Overflow(PeriodicRule):
     """Fires in fp16 if a gradient with Inf or NaN reached the weights under a loss scale, if the loss is Inf or NaN
     within the first steps in fp16, or if `skips` updates in a row were skipped. A scaler needs some skips to find its
     scale: 8 from 2^24, 16 from 2^32."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gradstudio.core.diagnosis.progress import Progress
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.diagnosis.unreached_layers import unused_layers
 from gradstudio.core.history import LOOK_EVERY, History
 from gradstudio.core.text import number, percent
@@ -26,7 +26,7 @@ def is_another_factor(history: History) -> bool:
 
 
 @dataclass
-class Fp16Underflow(Looking):
+class Fp16Underflow(PeriodicRule):
     """Fires in fp16, in a run that does badly, if for LOOK_EVERY steps the largest gradient entry of every weight,
     times the loss scale, has stayed below `quanta` times the smallest positive number of fp16: smaller entries are then
     lost. It is a warning if the run has learned something and has kept it, but its loss stagnates or it does not do

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradstudio.core.diagnosis.progress import Progress
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.history import LOOK_EVERY, History
 from gradstudio.core.text import number
 
 
 @dataclass
-class GradientNoise(Looking):
+class GradientNoise(PeriodicRule):
     """Fires if for LOOK_EVERY steps something more than `times` as long as the gradient was added to it before
     clipping (after it, where single examples are clipped), in a run that does badly or not yet well. The size of the
     addition follows from three measured numbers: the norm of the true gradient, the norm that reached the optimizer,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gradstudio.core.diagnosis.progress import Progress
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.history import History, up_to
 from gradstudio.core.rules.fp16_underflow import is_another_factor
 from gradstudio.core.text import join_with_and
@@ -28,7 +28,7 @@ _IN_HALF = (
 
 
 @dataclass
-class GradientOfZero(Looking):
+class GradientOfZero(PeriodicRule):
     """Fires if the gradient of a tensor has been exactly 0 at each of the first `after` steps or more, although a
     backward pass reaches it, in a script. In float16 that may be underflow, unless other gradients are large. Exact:
     rounding does not leave a gradient at 0 for so long."""

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.progress import MOVED, SOLVED, Progress
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.diagnosis.suggested_rate import fitting_rate, is_another
 from gradstudio.core.history import LOOK_EVERY, History
 
 
 @dataclass
-class LossNotDecreasing(Looking):
+class LossNotDecreasing(PeriodicRule):
     """Fires if the loss has fallen by less than `fall` of its first value in `after` steps, and the accuracy has not
     risen either. TheDeepChecker asks for 5 % in a period, SageMaker for any fall in ten looks."""
 

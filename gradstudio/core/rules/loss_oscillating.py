@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from gradstudio.core.diagnosis import clipping_limit, mechanism
 from gradstudio.core.diagnosis.progress import Progress
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.diagnosis.suggested_rate import lower
 from gradstudio.core.history import LOOK_EVERY, History, up_to
 from gradstudio.core.text import number
 
 
 @dataclass
-class LossOscillating(Looking):
+class LossOscillating(PeriodicRule):
     """Fires if the interquartile range of the last losses exceeds `swing` of the first loss, and `noise` times the
     range in the first steps, while the run does badly. (AutoTrainer counts swings of 0.03 in accuracy; the choice of
     batches alone causes those.)"""

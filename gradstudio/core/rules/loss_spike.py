@@ -12,13 +12,13 @@ from gradstudio.core.diagnosis.episode import NO_EPISODE, Episode
 from gradstudio.core.diagnosis.finding import Severity
 from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.progress import Progress
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.history import History
 from gradstudio.core.text import number
 
 
 @dataclass
-class LossSpike(Looking):
+class LossSpike(PeriodicRule):
     """Fires at a loss that is `deviations` robust standard deviations above the median of the `window` steps before
     (one is 1.4826 times the median distance from it), above `times` that median, and above `height` of the first loss.
     It is a warning if the run does not recover: the next `least` losses stay above that median.

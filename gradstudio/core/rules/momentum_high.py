@@ -8,16 +8,16 @@ import numpy as np
 
 from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.progress import Progress
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.history import History
 from gradstudio.core.text import number
 
 
 @dataclass
-class MomentumHigh(Looking):
+class MomentumHigh(PeriodicRule):
     """Fires at a momentum above `most` that has been in force for `after` steps, in a run that does badly or not yet
-    well. Own threshold: 0.9 to 0.99 is usual (Sutskever 2013 goes up to 0.995), and remembers an update for 10 to 200
-    steps."""
+    well. The threshold is our own: 0.9 to 0.99 is usual (Sutskever 2013 goes up to 0.995), and remembers an update for
+    10 to 200 steps."""
 
     rule = "momentum_high"
     most: float = 0.998

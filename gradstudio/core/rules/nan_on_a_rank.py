@@ -9,13 +9,13 @@ import numpy as np
 
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.diagnosis.progress import Progress
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.history import History
 from gradstudio.core.text import join_with_and, number
 
 
 @dataclass
-class NanOnARank(Looking):
+class NanOnARank(PeriodicRule):
     """Fires if, at the first non-finite step, the own gradients of some ranks are non-finite and those of others are
     finite."""
 

@@ -9,14 +9,14 @@ from gradstudio.core.diagnosis import mechanism
 from gradstudio.core.diagnosis.cause_ranking import APART
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.diagnosis.progress import MOVED, RISEN, WINDOW, Progress
-from gradstudio.core.diagnosis.rule import OnTestSet
+from gradstudio.core.diagnosis.rule import TestSetRule
 from gradstudio.core.history import History, up_to
 from gradstudio.core.text import percent
 from gradstudio.core.unknown import is_known
 
 
 @dataclass
-class NothingLearned(OnTestSet):
+class NothingLearned(TestSetRule):
     """Fires after `after` steps if the test accuracy is that of guessing, or of the model before its first update,
     although the accuracy on the training batches is far higher; or if the run also stagnates. The accuracy at the end
     of the run counts as one more measurement; there it is a warning if the loss still falls."""

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.progress import Progress
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.history import History, up_to
 from gradstudio.core.text import number
 
 
 @dataclass
-class PerturbationLarge(Looking):
+class PerturbationLarge(PeriodicRule):
     """Fires if rho is more than `share` of the norm of the weights in the median of `after` steps, in a run that does
     badly or not yet well: an update of that size counts as too large. Foret 2021 uses a rho of 0.05."""
 

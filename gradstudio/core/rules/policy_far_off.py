@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from gradstudio.core.diagnosis.progress import Progress
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.history import History
 from gradstudio.core.text import number
 
 
 @dataclass
-class PolicyFarOff(Looking):
+class PolicyFarOff(PeriodicRule):
     """Fires in a run that fails or struggles where an action became more than `ratio` times as probable as it was when
     it was drawn, and the mean KL divergence from the policy that drew the batch was above `divergence`, both within 20
     of the latest `window` steps. Schulman 2017 clips the ratio at 1.2."""

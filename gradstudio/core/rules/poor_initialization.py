@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from gradstudio.core.diagnosis import initial_weights
 from gradstudio.core.diagnosis.progress import Progress
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.history import History
 from gradstudio.core.text import number
 
 
 @dataclass
-class PoorInitialization(Looking):
+class PoorInitialization(PeriodicRule):
     """Fires in a run that does badly if, at the first step, the standard deviations of the layers' outputs differ by
     more than a factor of `spread`, or all weights are 0. SageMaker Debugger uses a ratio of 10 of the variances of
     weights, which deep networks that learn also reach."""

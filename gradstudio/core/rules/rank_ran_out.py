@@ -8,13 +8,13 @@ import numpy as np
 
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.diagnosis.progress import Progress
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.history import History
 from gradstudio.core.text import join_with_and, plural
 
 
 @dataclass
-class RankRanOut(Looking):
+class RankRanOut(PeriodicRule):
     """Fires at the last step in which all ranks take part, if some of them continue."""
 
     rule = "rank_ran_out"

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from gradstudio.core.diagnosis.progress import Progress
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.history import LOOK_EVERY, History
 from gradstudio.core.text import number
 
 
 @dataclass
-class RanksAlike(Looking):
+class RanksAlike(PeriodicRule):
     """Fires if the ranks' own gradients had the same norm, within `rounding` of it, at each of the latest LOOK_EVERY
     steps. Norms of different examples differ sooner or later."""
 

@@ -6,13 +6,13 @@ import math
 from dataclasses import dataclass
 
 from gradstudio.core.diagnosis.progress import Progress
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.history import History
 from gradstudio.core.text import number
 
 
 @dataclass
-class RanksApart(Looking):
+class RanksApart(PeriodicRule):
     """Fires if the latest measured distance between the weights of two ranks exceeds `share` of their norm. Equal
     updates of equal weights leave none."""
 

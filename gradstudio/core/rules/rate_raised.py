@@ -8,13 +8,13 @@ import numpy as np
 
 from gradstudio.core.diagnosis.median import median, median_text
 from gradstudio.core.diagnosis.progress import Progress
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.history import History
 from gradstudio.core.text import number, percent
 
 
 @dataclass
-class RateRaised(Looking):
+class RateRaised(PeriodicRule):
     """Fires if the learning rate rose more than `times` in one step and the median loss of the next `window` steps was
     above `higher` of that before, and still is, in a run that does badly or not yet well, or whose loss is still at
     `much` of it. If only the accuracy shows how the task goes, it must have fallen by as much.

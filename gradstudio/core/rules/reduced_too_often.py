@@ -6,12 +6,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gradstudio.core.diagnosis.progress import Progress
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.history import LOOK_EVERY, History
 
 
 @dataclass
-class ReducedTooOften(Looking):
+class ReducedTooOften(PeriodicRule):
     """Fires if each of the latest LOOK_EVERY steps had more than `most` all-reduces."""
 
     rule = "reduced_too_often"

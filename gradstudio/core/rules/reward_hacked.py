@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gradstudio.core.diagnosis.progress import Progress
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.history import History
 from gradstudio.core.text import number, percent
 
 
 @dataclass
-class RewardHacked(Looking):
+class RewardHacked(PeriodicRule):
     """Fires where the mean accuracy of the latest `window` steps is more than `fall` below the best such mean, and the
     mean reward is higher than it was then by more than `rise` of it (Goodhart's law; Gao 2023)."""
 

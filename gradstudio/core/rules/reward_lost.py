@@ -8,15 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from gradstudio.core.diagnosis.progress import Progress
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.history import History
 from gradstudio.core.text import number
 
 
 @dataclass
-class RewardLost(Looking):
-    """Fires if the mean of the latest `window` rewards that a script logs is below the best such mean by more than
-    `share` of the gain since the first, and by more than `scatter` standard errors. Own thresholds."""
+class RewardLost(PeriodicRule):
+    """Fires if the mean of the latest `window` rewards that a script logs has fallen below the best such mean by more
+    than `share` of the gain since the first one, and by more than `scatter` standard errors. The thresholds are our
+    own."""
 
     rule = "reward_lost"
     window: int = 10

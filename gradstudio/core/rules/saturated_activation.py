@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gradstudio.core.diagnosis.progress import Progress
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.history import History
 from gradstudio.core.text import number
 
 
 @dataclass
-class SaturatedActivation(Looking):
+class SaturatedActivation(PeriodicRule):
     """Fires in a run that does badly if more than `share` of the outputs of a tanh or sigmoid are in its flat range.
     SageMaker Debugger and DeepDiagnosis use half of them, for inputs beyond +-5 (engine/gauges/activations.py)."""
 

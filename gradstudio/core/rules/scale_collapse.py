@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gradstudio.core.diagnosis.progress import Progress
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.history import History, up_to
 from gradstudio.core.text import number
 
 
 @dataclass
-class ScaleCollapse(Looking):
+class ScaleCollapse(PeriodicRule):
     """Fires at a dynamic loss scale below `floor`, which the source of torch's GradScaler also treats as a sign of a
     fault."""
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gradstudio.core.diagnosis.progress import Progress
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.history import History
 from gradstudio.core.text import number
 
@@ -17,7 +17,7 @@ _LEAST = 1e-6  # share below which rounding is as large
 
 
 @dataclass
-class SignalLost(Looking):
+class SignalLost(PeriodicRule):
     """Fires in a run that is stuck if the latest mean cosine between the test examples, as the output layer sees them,
     was above `cosine`.
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from gradstudio.core.diagnosis import mechanism
 from gradstudio.core.diagnosis.progress import MOVED, RISEN, Progress
-from gradstudio.core.diagnosis.rule import OnTestSet
+from gradstudio.core.diagnosis.rule import TestSetRule
 from gradstudio.core.history import History, up_to
 from gradstudio.core.text import percent
 
 
 @dataclass
-class TestGap(OnTestSet):
+class TestGap(TestSetRule):
     """Fires after `after` steps if the accuracy on the training batches exceeds that on the test set by `gap`, or by
     half of that while the test accuracy is below what the task promises. It is critical if the full gap and the low
     accuracy come together. nothing_learned reports an accuracy of guessing. The accuracy at the end of the run counts

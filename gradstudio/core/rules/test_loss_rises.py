@@ -6,13 +6,13 @@ import math
 from dataclasses import dataclass
 
 from gradstudio.core.diagnosis.progress import Progress
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.history import History
 from gradstudio.core.text import number
 
 
 @dataclass
-class TestLossRises(Looking):
+class TestLossRises(PeriodicRule):
     """Fires if the `times` latest validation losses that a script logs are each above `higher` of the lowest one. It is
     a note while the training loss rises as well, as then the run does badly in both. (Keras' EarlyStopping has no such
     limit; public watchers take 3 to 5 validations.)"""

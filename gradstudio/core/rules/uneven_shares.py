@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from gradstudio.core.diagnosis.progress import Progress
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.history import LOOK_EVERY, History
 from gradstudio.core.text import number, percent
 
 
 @dataclass
-class UnevenShares(Looking):
+class UnevenShares(PeriodicRule):
     """Fires if in `share` of the latest LOOK_EVERY steps an example of one rank weighed more than `times` as much as
     one of another."""
 

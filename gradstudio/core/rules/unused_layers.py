@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gradstudio.core.diagnosis.progress import Progress
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.diagnosis.streak import NO_STREAK, Streak
 from gradstudio.core.diagnosis.unreached_layers import unused_layers
 from gradstudio.core.history import History, up_to
@@ -17,7 +17,7 @@ _NAMED = 4  # layers in the sentence; the finding lists all of them
 
 
 @dataclass
-class UnusedLayers(Looking):
+class UnusedLayers(PeriodicRule):
     """Fires if a backward pass brought no gradient to a parameter. That may be intended, so it is a note; it is a
     warning in a run that does badly, as a layer may have been forgotten."""
 

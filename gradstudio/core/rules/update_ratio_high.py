@@ -12,7 +12,7 @@ from gradstudio.core.diagnosis.episode import NO_EPISODE, Episode
 from gradstudio.core.diagnosis.finding import Severity
 from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.progress import Progress
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.diagnosis.suggested_rate import lower
 from gradstudio.core.history import LOOK_EVERY, History
 from gradstudio.core.text import number, percent, plural
@@ -21,7 +21,7 @@ _NONE = np.empty(0, np.int64)
 
 
 @dataclass
-class UpdateRatioHigh(Looking):
+class UpdateRatioHigh(PeriodicRule):
     """Fires if |update| / |weights| was above `ratio` in `steps` of `window` steps, or above `once` in one; or, in a
     run that does badly, if those above `ratio` add up to more than `in_all`, or one was above `alone` and the accuracy
     of a policy or a game fell by half after it. Critical while the run does badly.
@@ -189,7 +189,7 @@ class UpdateRatioHigh(Looking):
         """Return how weight decay contributed to these updates, as sentences; "" if it did not."""
         if weight_decay.outweighs(history, self._first, self._first + LOOK_EVERY):
             return f"{weight_decay.describe_decay(history, self._first)} The decay is larger than the gradient."
-        if shrunk := weight_decay.shrunk(history, self._first):
+        if shrunk := weight_decay.shrinkage(history, self._first):
             return f"The weights are small, so that an update is large beside them.{shrunk}"
         return ""
 

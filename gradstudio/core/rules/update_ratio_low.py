@@ -11,14 +11,14 @@ from gradstudio.core.diagnosis import weight_decay
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.progress import HARDLY, Progress
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.diagnosis.suggested_rate import CLEARLY, fitting_rate
 from gradstudio.core.history import History, up_to
 from gradstudio.core.text import number
 
 
 @dataclass
-class UpdateRatioLow(Looking):
+class UpdateRatioLow(PeriodicRule):
     """Fires at a median |update| / |weights| below `ratio` over the last steps, while the learning rate does not rise
     and the loss stagnates: in a run that has learned almost nothing, or less than the task promises. At the end of a
     run it fires even if the rate still rises. A gradient of exactly 0 does not depend on the rate.

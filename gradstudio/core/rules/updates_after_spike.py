@@ -10,7 +10,7 @@ import numpy as np
 from gradstudio.core.diagnosis import mechanism
 from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.progress import Progress
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.history import History
 from gradstudio.core.text import number, percent
 
@@ -19,7 +19,7 @@ _DIVIDE = ("adam", "adamw", "rmsprop")
 
 
 @dataclass
-class UpdatesAfterSpike(Looking):
+class UpdatesAfterSpike(PeriodicRule):
     """Fires if a gradient more than `times` the median of the `window` steps before reached an optimizer that divides
     by a running mean of squares and still makes up more than `share` of that mean, and if the median of the updates
     after it was less than `left` of that before, at about the same learning rate, in a run that does badly or not yet

@@ -9,7 +9,7 @@ import numpy as np
 from gradstudio.core.diagnosis import weight_decay
 from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.progress import SOLVED, Progress
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.diagnosis.streak import NO_STREAK
 from gradstudio.core.diagnosis.unreached_layers import unused_layers
 from gradstudio.core.history import LOOK_EVERY, History, up_to
@@ -29,7 +29,7 @@ _TINY = float(np.finfo(np.float32).tiny)  # below it a float32 has lost digits, 
 
 
 @dataclass
-class VanishingGradient(Looking):
+class VanishingGradient(PeriodicRule):
     """Fires if the gradient norm of the last weight is more than `ratio` times that of the first, and that of the first
     bias, which does not depend on the inputs, is as small, while the loss is stuck. 1000 is AutoTrainer's (ICSE 2021).
     The bias of the last layer still learns then, so the loss falls a little at the start."""
@@ -63,7 +63,7 @@ class VanishingGradient(Looking):
         if bias is not None and _median(latest, bias) * self.ratio > last:
             return  # the gradient reaches the layer: it is the layer's inputs that are small
         since = self._finding.first_step if self._finding else self._since(history)
-        decay = weight_decay.shrunk(history, since)
+        decay = weight_decay.shrinkage(history, since)
         by_size = bool(history.settings) and history.settings[-1][1].optimizer == "sgd"  # others divide it out
         hardly = ", so they hardly change from there on" * (by_size and not decay)
         dark = tuple(history.layers[index].name for index in weights if _median(latest, index) * self.ratio < last)

@@ -8,13 +8,13 @@ import numpy as np
 
 from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.progress import Progress
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.history import History
 from gradstudio.core.text import number
 
 
 @dataclass
-class VanishingInTime(Looking):
+class VanishingInTime(PeriodicRule):
     """Fires in a run that fails, or is hardly better than guessing, if the median of the latest `looks` ratios of the
     gradient by the first and by the last time step's input is below `ratio`. Networks of 25 steps that learned had 0.2
     to 6, those that did not 1e-6 to 0.05. In a network that learns later, an early look may show less."""

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from gradstudio.core.diagnosis import weight_decay
 from gradstudio.core.diagnosis.progress import WINDOW, Progress
-from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.rule import PeriodicRule
 from gradstudio.core.history import History
 from gradstudio.core.text import number
 
 
 @dataclass
-class WeightDecayHigh(Looking):
+class WeightDecayHigh(PeriodicRule):
     """Fires if the norm of the weights fell below `left` of its value within `window` steps, or the decay of a step
     removes more than all of the weights, while the decay was larger than the gradient in most of these steps.
 

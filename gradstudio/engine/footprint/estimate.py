@@ -30,7 +30,7 @@ _FEW = 2  # number of examples that are actually drawn, to see their shape
 def possible() -> bool:
     """Return whether this torch has what an estimate needs: tensors of 8 TB without memory."""
     # internals are tried here: in such a context a trial would see no numbers
-    if not seen_operations.seeing_possible() or memory_and_work.without_memory() is None:
+    if not seen_operations.can_intercept_operations() or memory_and_work.without_memory() is None:
         return False
     memory_and_work.count_multiplications()
     with without_memory():
@@ -73,7 +73,7 @@ def of_built_in(knobs: Experiment) -> Footprint:
 
     tally = Tally()
     with without_memory(), tally:
-        order = torch.empty(few.task.order_of(count * size), dtype=torch.int64)
+        order = torch.empty(few.task.order_length(count * size), dtype=torch.int64)
         tally.mark([order], "data")
         return _count_bytes(knobs, few, draw, tally)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gradstudio.core.footprint import PARTS, PHASES, Footprint
 from gradstudio.engine.footprint.workspaces import hidden_result, workspace
-from gradstudio.engine.passes.operation_calls import SeesOperations, storage_of, tensors_in
+from gradstudio.engine.passes.operation_calls import OperationInterceptor, storage_of, tensors_in
 from gradstudio.engine.torch_internals import memory_and_work, seen_operations
 
 _TEMPORARY = "temporary"
@@ -28,7 +28,7 @@ class Storage:
         self.alive: weakref.ref[Any] | None = None
 
 
-class Tally(SeesOperations):
+class Tally(OperationInterceptor):
     """A context that counts. A storage is referenced weakly, so that its release is observed."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from gradstudio.core.row import Activation
 from gradstudio.engine.models.batch_norms import freeze_statistics
-from gradstudio.engine.models.hidden_stack import Hidden
+from gradstudio.engine.models.hidden_stack import HiddenBase
 from gradstudio.engine.models.rnn import RecurrentStack, one_layer
 from gradstudio.engine.models.transformer import Expansion
 
@@ -51,8 +51,8 @@ def _watch_activations(model: nn.Module, kind: str, seen: list[_LayerOutput]) ->
     """Record the inputs and outputs of every activation in this context."""
     undo: list[Callable[[], object]] = []
     for name, module in model.named_modules():
-        if isinstance(module, (Hidden, Expansion)):
-            layer = f"{name}.weight" if isinstance(module, Hidden) else f"{name}.expand.weight"
+        if isinstance(module, (HiddenBase, Expansion)):
+            layer = f"{name}.weight" if isinstance(module, HiddenBase) else f"{name}.expand.weight"
             function = module.activation
             module.activation = partial(
                 _noting, seen, layer, kind, 1 if isinstance(module, nn.Conv2d) else -1, function

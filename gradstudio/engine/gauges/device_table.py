@@ -140,7 +140,7 @@ class TritonTable:
 
     def _together(self, parts: Tensor, pieces: _Pieces, largest: int) -> Tensor:
         figures = torch.empty(len(parts), len(self._numels), dtype=torch.float64, device=self._device)
-        self._kernels.put_together[(len(self._numels), len(parts))](
+        self._kernels.sum_pieces[(len(self._numels), len(parts))](
             parts, parts.shape[1], pieces.firsts, pieces.counts, figures, len(self._numels), LARGEST=largest, BLOCK=128
         )
         return figures

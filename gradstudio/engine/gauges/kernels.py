@@ -88,9 +88,9 @@ def inspect(
     nonfinite: np.ndarray,
     sums: np.ndarray,
 ) -> None:
-    """Write the largest absolute entry of each tensor, NaN if there is one, how many entries are 0, and NaN or Inf, and
-    their sum in float64. Bits and largest are those of float32. Without the sign they are ordered like the numbers,
-    with Inf above all numbers and NaN above Inf (IEEE 754)."""
+    """Write the largest absolute entry of each tensor (NaN if it has one), how many entries are 0, how many are NaN or
+    Inf, and their sum in float64. The largest is found in the bits of float32: without the sign they are ordered like
+    the numbers, with Inf above all numbers and NaN above Inf (IEEE 754)."""
     for tensor in range(starts.size):
         most, none, bad, total = np.int32(0), 0, 0, 0.0
         for start in range(starts[tensor], stops[tensor], _BLOCK):

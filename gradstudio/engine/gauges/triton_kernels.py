@@ -93,8 +93,8 @@ def measure_change(
 
 
 @triton.jit
-def put_together(parts, pieces, firsts, counts, figures, tensors, LARGEST: tl.constexpr, BLOCK: tl.constexpr):
-    """Sum a figure over the pieces of each tensor, in their order; for the figure LARGEST take the largest. `figures`:
+def sum_pieces(parts, pieces, firsts, counts, figures, tensors, LARGEST: tl.constexpr, BLOCK: tl.constexpr):
+    """Sum a figure over the pieces of each tensor, in their order; for the figure LARGEST take the maximum. `figures`:
     (figures, tensors)."""
     tensor, figure = tl.program_id(0), tl.program_id(1)
     first, count = tl.load(firsts + tensor), tl.load(counts + tensor)

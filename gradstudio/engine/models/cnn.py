@@ -7,7 +7,7 @@ import math
 from torch import Tensor, nn
 
 from gradstudio.core.sections.task_knobs import Model
-from gradstudio.engine.models.hidden_stack import Hidden, HiddenStack, Norms
+from gradstudio.engine.models.hidden_stack import HiddenBase, HiddenStack, Norms
 from gradstudio.engine.shape import Shape
 
 # One group is a layer norm over channels and pixels, with a factor and a bias for each channel.
@@ -19,7 +19,7 @@ NORMS: Norms = {
 }
 
 
-class HiddenConvolution(Hidden, nn.Conv2d):
+class HiddenConvolution(HiddenBase, nn.Conv2d):
     """A hidden convolution: (batch, channels, height, width) -> (batch, model.width, height, width)."""
 
     norms = NORMS
@@ -37,9 +37,9 @@ class CNN(HiddenStack):
     def __init__(self, knobs: Model, shape: Shape) -> None:
         super().__init__(knobs, shape, 1, HiddenConvolution)
 
-    def arranged(self, inputs: Tensor) -> Tensor:
+    def arrange(self, inputs: Tensor) -> Tensor:
         """Return (batch, 1, time steps, features); (batch * time steps, 1, 1, features) if each step is an image."""
         return (inputs.flatten(0, 1).unsqueeze(1) if self.each_step else inputs).unsqueeze(1)
 
-    def pooled(self, state: Tensor) -> Tensor:
+    def pool(self, state: Tensor) -> Tensor:
         return state.mean((2, 3))

@@ -17,7 +17,7 @@ from gradstudio.engine.shape import Shape
 Norms = Mapping[str, Callable[[Model], nn.Module | None]]
 
 
-class Hidden(nn.Module):
+class HiddenBase(nn.Module):
     """A hidden layer, whose second base class, nn.Linear or nn.Conv2d, computes the sums of the inputs. It returns
     activation(norm(sums)) + inputs with the norm before (pre), or norm(activation(sums) + inputs) with the norm after
     (post)."""
@@ -52,7 +52,9 @@ class HiddenStack(nn.Module):
     answered, each is an example of its own, so that no answer uses later steps. The first layer has no residual: its
     input is the image."""
 
-    def __init__(self, knobs: Model, shape: Shape, inputs: int, layer: Callable[[int, Model, bool], Hidden]) -> None:
+    def __init__(
+        self, knobs: Model, shape: Shape, inputs: int, layer: Callable[[int, Model, bool], HiddenBase]
+    ) -> None:
         """`inputs`: those of the first layer."""
         super().__init__()
         self.each_step = shape.each_step
@@ -65,27 +67,27 @@ class HiddenStack(nn.Module):
         self.answers = shape.answers
         self.checkpointing = knobs.checkpointing
 
-    def arranged(self, inputs: Tensor) -> Tensor:
+    def arrange(self, inputs: Tensor) -> Tensor:
         """Return the inputs in the form expected by the first layer."""
         raise NotImplementedError
 
-    def pooled(self, state: Tensor) -> Tensor:
+    def pool(self, state: Tensor) -> Tensor:
         """Return the outputs of the last layer in the form expected by the head."""
         return state
 
     def forward(self, inputs: Tensor) -> Tensor:
-        state = self.arranged(inputs)
+        state = self.arrange(inputs)
         for layer in self.hidden:
             state = run_checkpointed(layer, state) if self.checkpointing and self.training else layer(state)
-        outputs = self.head(self.pooled(state))
+        outputs = self.head(self.pool(state))
         if self.each_step:
             return outputs.unflatten(0, inputs.shape[:2])
         return outputs if self.answers == 1 else outputs.unflatten(1, (self.answers, -1))
 
     def sums(self, inputs: Tensor) -> Iterator[tuple[Tensor, Callable[[], Tensor]]]:
         """Yield each weight, in forward order, and a function that computes its sums, before norm and activation."""
-        state = self.arranged(inputs)
-        for layer in cast("list[Hidden]", self.hidden):
+        state = self.arrange(inputs)
+        for layer in cast("list[HiddenBase]", self.hidden):
             yield cast("Tensor", layer.weight), lambda layer=layer, state=state: layer.sums(state)
             state = layer(state)
-        yield self.head.weight, lambda: self.head(self.pooled(state))
+        yield self.head.weight, lambda: self.head(self.pool(state))

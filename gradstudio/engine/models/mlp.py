@@ -7,7 +7,7 @@ import math
 from torch import Tensor, nn
 
 from gradstudio.core.sections.task_knobs import Model
-from gradstudio.engine.models.hidden_stack import Hidden, HiddenStack, Norms
+from gradstudio.engine.models.hidden_stack import HiddenBase, HiddenStack, Norms
 from gradstudio.engine.shape import Shape
 
 # Each creates the norm of a hidden layer.
@@ -20,7 +20,7 @@ NORMS: Norms = {
 }
 
 
-class HiddenLayer(Hidden, nn.Linear):
+class HiddenLayer(HiddenBase, nn.Linear):
     """A fully connected hidden layer: (batch, inputs) -> (batch, width)."""
 
     norms = NORMS
@@ -37,5 +37,5 @@ class MLP(HiddenStack):
         step = shape.of_a_step if shape.each_step else shape
         super().__init__(knobs, shape, step.time_steps * step.features, HiddenLayer)
 
-    def arranged(self, inputs: Tensor) -> Tensor:
+    def arrange(self, inputs: Tensor) -> Tensor:
         return inputs.flatten(0, 1) if self.each_step else inputs.flatten(1)

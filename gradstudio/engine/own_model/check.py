@@ -23,7 +23,7 @@ from gradstudio.core.check_note import ASKED, NOTE, TRACES, CheckNote
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.studio_file import StudioFile, StudioFileError
-from gradstudio.engine import chance, devices, memory, runtime
+from gradstudio.engine import devices, memory, random_state, runtime
 from gradstudio.engine.generators import generator
 from gradstudio.engine.models.state import preserve_state
 from gradstudio.engine.own_model import trees
@@ -66,7 +66,7 @@ def main(folder: Path, limit: float) -> None:
         sys.settrace(None)
         if os.getpid() != process:
             _end(WENT_ON)
-        if not error and forks and any_went_on():
+        if not error and forks and a_fork_returned():
             error = f"{file.name}{forks[0]}: it forks its process, and both go on; wanted: a file that stays in one"
         note.answer(error)
         _end(0)  # whatever threads the file has started
@@ -80,9 +80,9 @@ def forks_of(name: str) -> list[str]:
     return lines
 
 
-def any_went_on() -> bool:
-    """Return whether a forked process returned from the file, so that there are two of this program. A process that
-    works for the file, such as those of a data loader, exits inside it."""
+def a_fork_returned() -> bool:
+    """Return whether a process that the studio file forked has come back from it, so that this program runs twice. A
+    worker process of the file, such as one of a data loader, exits inside it."""
     end = time.monotonic() + FORKED
     while time.monotonic() < end:
         try:
@@ -114,7 +114,7 @@ def fault(experiment: Experiment) -> str:
 def check(file: StudioFile, knobs: Experiment, device: str = "cpu") -> None:
     """Raise KnobError if the file cannot be trained on a device."""
     runtime.prepare(knobs.run.deterministic)
-    with chance.preserve(device):
+    with random_state.preserve(device):
         torch.manual_seed(knobs.run.seed)
         begun = time.monotonic()
         subject = OwnModel(file, knobs, device)
@@ -124,12 +124,12 @@ def check(file: StudioFile, knobs: Experiment, device: str = "cpu") -> None:
             _check_that_it_begins_alike(subject, model, drawn, knobs)
         subject.task.check_noise(knobs.problem, subject.task.example())
         batch = trees.map_tensors(drawn, lambda tensor: devices.to_device(tensor, device))
-        before, tensors = chance.states(device), [tensor.clone() for tensor in trees.tensors(batch)]
+        before, tensors = random_state.states(device), [tensor.clone() for tensor in trees.tensors(batch)]
         Flat(subject.parameters(model))  # gives them gradients, as in training
         with preserve_state(model):
             loss = subject.compute(model, (batch,), knobs).loss
             loss.backward()
-        chance.restore(before, device)
+        random_state.restore(before, device)
         _check_that_it_repeats(subject, model, batch, tensors, loss.detach(), knobs)
     subject.program.leave_torch_as_it_was()
 
@@ -163,7 +163,7 @@ def _check_that_it_begins_alike(subject: OwnModel, model: nn.Module, batch: Any,
     """Raise StudioFileError if running the file again from the same seed gives another model or batch: a branch of the
     run, and its program, would train that other one."""
     program = subject.program
-    with chance.preserve(subject.device):
+    with random_state.preserve(subject.device):
         torch.manual_seed(knobs.run.seed)
         again = OwnModel(program.file, knobs, subject.device)
         other = again.build(knobs)

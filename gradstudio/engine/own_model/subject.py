@@ -17,7 +17,7 @@ from gradstudio.core.row import Activation, Layer
 from gradstudio.core.sections.task_knobs import Model as ModelKnobs
 from gradstudio.core.studio_file import StudioFile
 from gradstudio.core.unknown import UNKNOWN
-from gradstudio.engine import chance
+from gradstudio.engine import random_state
 from gradstudio.engine.models.initialization import INITIALIZERS
 from gradstudio.engine.models.state import gradients_by_backward, preserve_state
 from gradstudio.engine.own_model import trees
@@ -26,7 +26,7 @@ from gradstudio.engine.own_model.program import Program
 from gradstudio.engine.own_model.structure import Structure
 from gradstudio.engine.runtime import out_of_memory
 from gradstudio.engine.step import precision
-from gradstudio.engine.step.testing import NOT_TESTED, OnTestSet
+from gradstudio.engine.step.testing import NOT_TESTED, TestSetFigures
 from gradstudio.engine.subject import BatchLoss
 
 _INITIALIZED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.RNNBase)
@@ -53,7 +53,7 @@ class OwnModel:
         _initialize(model, knobs.model)
         model.to(self.device).train()
         self._structure = Structure(model)
-        self._chance = chance.states(self.device)
+        self._chance = random_state.states(self.device)
         return model
 
     def parameters(self, model: nn.Module) -> list[tuple[str, nn.Parameter]]:
@@ -90,8 +90,8 @@ class OwnModel:
         self.program.leave_torch_as_it_was()
 
     def check(self, model: nn.Module, knobs: Experiment) -> None:
-        with chance.preserve(self.device):
-            chance.restore(
+        with random_state.preserve(self.device):
+            random_state.restore(
                 self._chance, self.device
             )  # what the file creates at its first call is the same at every start
             batch = self.task.example()
@@ -141,29 +141,29 @@ class OwnModel:
     def time_gradient(self, model: nn.Module, batch: Any, knobs: Experiment) -> float:
         return UNKNOWN
 
-    def test(self, model: nn.Module, knobs: Experiment) -> OnTestSet:
+    def test(self, model: nn.Module, knobs: Experiment) -> TestSetFigures:
         return NOT_TESTED
 
     def plain_loss(self, model: nn.Module, batch: Any, knobs: Experiment, place: Callable[[Tensor], Tensor]) -> Tensor:
-        with chance.preserve(self.device):
+        with random_state.preserve(self.device):
             return self.program.loss(model, trees.map_tensors(batch.tree, place))
 
     @contextmanager
-    def chance(self) -> Iterator[None]:
-        with chance.preserve(self.device):
-            chance.restore(self._chance, self.device)
+    def own_random_state(self) -> Iterator[None]:
+        with random_state.preserve(self.device):
+            random_state.restore(self._chance, self.device)
             try:
                 yield
             finally:
-                self._chance = chance.states(self.device)
+                self._chance = random_state.states(self.device)
 
-    def no_chance(self) -> AbstractContextManager[None]:
-        return chance.preserve(self.device)
+    def preserved_random_state(self) -> AbstractContextManager[None]:
+        return random_state.preserve(self.device)
 
-    def chance_state(self) -> list[Tensor]:
+    def random_state(self) -> list[Tensor]:
         return list(self._chance)
 
-    def set_chance(self, states: list[Tensor]) -> None:
+    def set_random_state(self, states: list[Tensor]) -> None:
         self._chance = list(states)
 
 

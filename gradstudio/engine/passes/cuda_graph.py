@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from gradstudio.engine.passes.operation_calls import Unrecordable
-from gradstudio.engine.passes.recording import Results, hold_against_autograd, restore
+from gradstudio.engine.passes.recording import Results, compare_with_autograd, restore
 from gradstudio.engine.runtime import out_of_memory
 from gradstudio.engine.torch_internals import tensor_lists
 
@@ -92,7 +92,7 @@ class Graph:
         try:
             with torch.cuda.device_of(self._inputs[0]):
                 self.results, self._again = _capture(capture, once)
-                hold_against_autograd(self, differentiate, inputs, grads, state, before)
+                compare_with_autograd(self, differentiate, inputs, grads, state, before)
         except BaseException:
             restore(state, before)
             raise

@@ -42,7 +42,7 @@ class Declaration(NamedTuple):
 
 @lru_cache(None)
 def declaration(function: Any) -> Declaration:
-    """Return the declaration of an operation. Only if seen_operations.seeing_possible."""
+    """Return the declaration of an operation. Only if seen_operations.can_intercept_operations."""
     schema, tags = seen_operations.schema(function), function.tags
     changed = [
         (position, argument.name, argument.default_value)
@@ -91,8 +91,8 @@ class Call:
             yield from tensors_in(self._argument(*argument))
 
 
-class SeesOperations:
-    """Base of a context that sees every operation of this thread. Only if seen_operations.seeing_possible."""
+class OperationInterceptor:
+    """Base of a context that sees every operation of this thread. Only if seen_operations.can_intercept_operations."""
 
     def __init__(self) -> None:
         self._seeing: AbstractContextManager[Any] | None = None
@@ -102,7 +102,7 @@ class SeesOperations:
         raise NotImplementedError
 
     def __enter__(self) -> Self:
-        self._seeing = seen_operations.seeing(self.see)
+        self._seeing = seen_operations.intercept_operations(self.see)
         self._seeing.__enter__()
         return self
 
@@ -112,7 +112,7 @@ class SeesOperations:
             seeing.__exit__(*fault)
 
 
-class Watch(SeesOperations):
+class OperationRecorder(OperationInterceptor):
     """Records every operation with its arguments and results, so that none of their memory is reused."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from gradstudio.engine.passes.operation_calls import Call, Unrecordable, Watch
+from gradstudio.engine.passes.operation_calls import Call, OperationRecorder, Unrecordable
 from gradstudio.engine.passes.tensor_places import TensorPlaces, copy_to, release
 from gradstudio.engine.torch_internals import seen_operations
 
@@ -36,7 +36,7 @@ class Recording:
 
         Raises Unrecordable, with `state` as before, if replaying it on these inputs or on others differs from autograd
         in any bit. Exceptions of `compute` pass through."""
-        if not seen_operations.seeing_possible():
+        if not seen_operations.can_intercept_operations():
             raise Unrecordable("torch cannot be watched")
         self._inputs = [tensor.clone() for tensor in inputs]
         before = [tensor.clone() for tensor in state]
@@ -46,10 +46,10 @@ class Recording:
             return results, torch.autograd.grad(results[0], parameters, allow_unused=True)
 
         try:
-            with Watch() as watch:
+            with OperationRecorder() as watch:
                 results, tensors = differentiate(*self._inputs)
             self._place(watch.calls, results, tensors, grads)
-            hold_against_autograd(self, differentiate, inputs, grads, state, before)
+            compare_with_autograd(self, differentiate, inputs, grads, state, before)
         except BaseException:
             restore(state, before)
             raise
@@ -92,13 +92,13 @@ class RepeatablePass(Protocol):
     def repeat(self, inputs: Sequence[Tensor]) -> None: ...
 
 
-def hold_against_autograd(
+def compare_with_autograd(
     again: RepeatablePass, differentiated: Callable[..., tuple[Sequence[Tensor], Sequence[Tensor | None]]],
     inputs: Sequence[Tensor],
     grads: Sequence[Tensor], state: Sequence[Tensor], before: Sequence[Tensor],
 ) -> None:  # fmt: skip
-    """Raise Unrecordable if the replayed pass differs from autograd in any bit. Afterwards everything is as if the pass
-    had been made once since `state` was as `before`."""
+    """Raise Unrecordable if the replayed pass differs from autograd in any bit. `before` is the value of `state` before
+    both passes; afterwards the pass counts as made once."""
     # Data that bypassed torch's operations was recorded as a constant: the same examples in another order reveal that.
     for given in ([tensor.flip(0) for tensor in inputs], inputs):
         restore(state, before)

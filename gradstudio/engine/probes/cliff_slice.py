@@ -69,7 +69,7 @@ class _Plane:
         self._here = Snapshot.take(trainer)
         self._weights = trainer.flat.weights.data.clone()
         self._batches = batches_to_come(trainer)
-        self._chance = trainer.subject.chance_state()
+        self._chance = trainer.subject.random_state()
         previous = self._displacement(trainer.before, back=True) if trainer.moved else None
         check(next(trainer.steps()))
         self._after = trainer.flat.weights.data.clone()
@@ -150,8 +150,8 @@ class _Plane:
         trainer, subject = self._trainer, self._trainer.subject
         trainer.flat.weights.data.copy_(weights)
         shares, total = subject.shares(self._batches), 0.0
-        subject.set_chance(self._chance)  # the same dropout in every cell
-        with subject.chance():
+        subject.set_random_state(self._chance)  # the same dropout in every cell
+        with subject.own_random_state():
             for place, batch in enumerate(self._batches):
                 loss = subject.compute(trainer.model, batch, self._here.experiment).loss
                 total += float(loss) * (1.0 if shares is None else float(shares[place]))

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.nn.utils import clip_grad_norm_
 
-from gradstudio.core.gauge_samples import CLIPPED_BY, ClippedGradient, Cut, Unmeasurable
+from gradstudio.core.gauge_samples import CLIPPED_BY, ClippedGradient, ClippingEffect, Unmeasurable
 from gradstudio.engine.passes.flat import Flat
 from gradstudio.engine.step.clipping import CLIPPING
 from gradstudio.engine.trainer import Trainer
@@ -37,7 +37,7 @@ def measure(trainer: Trainer, gradient: Tensor, passes: float) -> ClippedGradien
         _fill(flat, gradient)
         CLIPPING[kind](flat, trainer.experiment.clipping, {})
         after = torch.cat([grad.reshape(-1) for grad in flat.grads]).to("cpu", torch.float64).numpy()
-        cuts[kind] = Cut(float(np.linalg.norm(after)), angle(before, after), tuple(after[places].tolist()))
+        cuts[kind] = ClippingEffect(float(np.linalg.norm(after)), angle(before, after), tuple(after[places].tolist()))
     knobs = trainer.experiment.clipping
     _fill(flat, gradient)
     parameters = [parameter for _, parameter in named]

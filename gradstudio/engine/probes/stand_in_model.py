@@ -130,7 +130,7 @@ def batches_to_come(trainer: Trainer) -> list[Any]:
     """Return the micro-batches of the next step, which the trainer will draw again."""
     ahead = copy.copy(trainer)
     ahead.task = _apart(trainer.task, lambda source: torch.Generator().set_state(source.get_state()))
-    with trainer.subject.no_chance():
+    with trainer.subject.preserved_random_state():
         return ahead.next_batches()
 
 
@@ -144,7 +144,7 @@ def gauge_batch(trainer: Trainer) -> Any:
     if isinstance(task, Acting):
         task.passes = 1
     if not trainer.subject.judged:
-        with trainer.subject.no_chance():
+        with trainer.subject.preserved_random_state():
             return task.next_batch(trainer.model)
     draws = -(-EXAMPLES // trainer.experiment.problem.batch_size)
     return join([task.next_batch(trainer.model) for _ in range(draws)])

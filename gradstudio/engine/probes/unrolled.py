@@ -33,7 +33,7 @@ def measure(trainer: Trainer) -> TimeSteps:
     states: list[Tensor] = []
     _listen(recurrent[1], states)
     batches, squares = batches_to_come(trainer), None
-    with trainer.subject.no_chance():
+    with trainer.subject.preserved_random_state():
         for batch in batches:
             states.clear()
             loss = standin.loss(batch)

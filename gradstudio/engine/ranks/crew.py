@@ -212,7 +212,7 @@ class Crew:
             )
 
     def close(self) -> None:
-        """End every rank, wherever it is."""
+        """End the process of every rank, whatever it is doing."""
         atexit.unregister(self.close)
         for process in self._processes:
             process.kill()

@@ -16,7 +16,7 @@ def search(trainer: RankTrainer) -> Provenance | str:
     knobs = trainer.experiment
     if knobs.distributed.sync_batch_norm and knobs.applies("distributed.sync_batch_norm"):
         return "its batch norms take numbers from the other ranks, so no rank can make the step again alone"
-    if not seen_operations.seeing_possible():
+    if not seen_operations.can_intercept_operations():
         return "this torch cannot be watched"
     there = Snapshot.take(trainer)
     try:

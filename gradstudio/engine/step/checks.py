@@ -15,7 +15,7 @@ from gradstudio.core.row import AccumulationError, Activations
 from gradstudio.core.unknown import UNKNOWN
 from gradstudio.engine.runtime import out_of_memory
 from gradstudio.engine.step.accumulation import difference, gradient_of, join, summed_gradient
-from gradstudio.engine.step.testing import NOT_TESTED, OnTestSet
+from gradstudio.engine.step.testing import NOT_TESTED, TestSetFigures
 
 DOES_NOT_FIT = "not compared: the large batch does not fit into memory"
 NOBODY_JOINS = "not compared: nobody knows how the batches of a studio file are joined"
@@ -34,7 +34,7 @@ class Checks:
     joined_problem: str = ""  # why there is no joined gradient
     accumulated: AccumulationError | None = None
     activations: Activations | None = None
-    tested: OnTestSet = NOT_TESTED
+    tested: TestSetFigures = NOT_TESTED
     attention: tuple[float, float] = (UNKNOWN, UNKNOWN)  # its largest logit, its least entropy
     time_gradient: float = UNKNOWN  # by the first time step's input / by the last's
 
@@ -57,7 +57,7 @@ class Checks:
         with _if_it_fits():
             self.summed = summed_gradient(model, parameters, batches, loss, gradients)
 
-    def measure_test_set(self, test: Callable[[], OnTestSet]) -> None:
+    def measure_test_set(self, test: Callable[[], TestSetFigures]) -> None:
         """Measure the test set, unless it does not fit into memory."""
         with _if_it_fits():
             self.tested = test()

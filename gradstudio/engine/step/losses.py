@@ -50,9 +50,9 @@ def naive_division(outputs: Tensor, targets: Tensor, eps: float) -> Tensor:
 
 
 def naive_sqrt(outputs: Tensor, labels: Tensor, eps: float) -> Tensor:
-    """Return the triplet loss with the hardest examples of a batch (Hermans 2017): the farthest of the same class is to
-    be nearer, by MARGIN, than the nearest of another class. An example that is alone in its class is its own farthest,
-    at distance 0, where the root has no slope: the loss is finite and its gradient NaN."""
+    """Return the triplet loss with the hardest examples of a batch (Hermans 2017): the farthest example of the same
+    class should be closer, by MARGIN, than the nearest one of another class. An example that is alone in its class is
+    its own farthest, at distance 0, where the root has no slope: the loss is finite and its gradient NaN."""
     squares, alike = pairs(outputs, labels)
     farthest = torch.sqrt((squares * alike).amax(1) + eps)
     nearest = torch.sqrt(squares.masked_fill(alike, math.inf).amin(1) + eps)

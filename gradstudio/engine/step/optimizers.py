@@ -104,7 +104,7 @@ def set_rates(optimizer: torch.optim.Optimizer, knobs: loop_knobs.Optimizer, sha
     return knobs.lr * share
 
 
-def averaged(optimizer: torch.optim.Optimizer) -> Tensor | None:
+def averaged_weights(optimizer: torch.optim.Optimizer) -> Tensor | None:
     """Return the mean of the weights, flat, if the tests use it in place of the weights; None otherwise."""
     kept = state(optimizer) if isinstance(optimizer, ScheduleFree) else {}
     return kept.get("x")

@@ -13,9 +13,9 @@ from gradstudio.engine.tasks.acting import ACTION, FIRST_ACTION, LASTED, REWARD,
 
 
 def loss(outputs: Tensor, targets: Tensor, knobs: Loss, passes: int) -> Tensor:
-    """Return the loss that the knobs ask for. Of a policy that drew the actions itself: minus the log-probability of
-    each times its worth (REINFORCE, Williams 1992). Else: minus their ratio times their worth, or the clipped one where
-    that promises less (PPO, Schulman 2017, equation 7)."""
+    """Return the policy loss. If the policy drew the actions itself: minus the log-probability of each action times its
+    advantage (REINFORCE, Williams 1992). Otherwise: minus the probability ratio times the advantage, or the clipped
+    ratio where that gives less (PPO, Schulman 2017, equation 7)."""
     policy, worth, lasted = torch.log_softmax(outputs, -1), targets[..., WORTH], targets[..., LASTED]
     if passes == 1 and knobs.ratio_limit == 0:
         gain = taken_actions(policy, targets) * worth
@@ -33,8 +33,8 @@ def loss(outputs: Tensor, targets: Tensor, knobs: Loss, passes: int) -> Tensor:
 
 
 def figures(outputs: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
-    """Return the largest ratio, the mean KL divergence, the mean entropy / the most that it can be, and the mean
-    reward."""
+    """Return the largest probability ratio, the mean KL divergence, the mean entropy as a share of its maximum, and the
+    mean reward."""
     policy, lasted = torch.log_softmax(outputs, -1), targets[..., LASTED]
     steps = lasted.sum()
     return (
@@ -51,7 +51,8 @@ def taken_actions(policy: Tensor, targets: Tensor) -> Tensor:
 
 
 def ratios(policy: Tensor, targets: Tensor) -> Tensor:
-    """Return the probability of each action that was taken / that when it was drawn, (batch, time steps)."""
+    """Return the probability of each action taken, divided by its probability when it was drawn, (batch, time
+    steps)."""
     return torch.exp(taken_actions(policy, targets) - taken_actions(targets[..., FIRST_ACTION:], targets))
 
 

@@ -12,14 +12,14 @@ PASSES = 3  # forward passes that take the time of a forward and a backward pass
 SHARE = 0.01  # of the steps' time, at most
 
 
-class OnTestSet(NamedTuple):
+class TestSetFigures(NamedTuple):
     """The accuracy on the test set, and the mean cosine between its examples as the output layer sees them."""
 
     accuracy: float
     head_cosine: float
 
 
-NOT_TESTED = OnTestSet(UNKNOWN, UNKNOWN)
+NOT_TESTED = TestSetFigures(UNKNOWN, UNKNOWN)
 
 
 def interval(tests: int, examples: int) -> int:

@@ -68,8 +68,9 @@ class Task:
         """Number of examples in the test set."""
         return TESTS
 
-    def order_of(self, examples: int) -> int:
-        """Return the length of the order in which examples are taken, if a step takes `examples`; 0 without one."""
+    def order_length(self, examples: int) -> int:
+        """Return the length of the shuffled order of examples that is in memory if a step takes `examples`; 0 if the
+        task has none."""
         return 0
 
     def sample(self, examples: int = 256) -> Tensor:
@@ -156,7 +157,7 @@ class Dataset(Task):
             left = torch.cat([left, torch.randperm(size, generator=self.order_generator)])
         self.order, self.position = left, 0
 
-    def order_of(self, examples: int) -> int:
+    def order_length(self, examples: int) -> int:
         return max(examples, len(self.training.inputs))
 
     def test_batch(self, model: nn.Module) -> Batch:

@@ -71,10 +71,11 @@ def clipping_is_observable() -> bool:
 
 
 def hook_clipping(
-    hear: Callable[[str, float, Sequence[Tensor], Sequence[Tensor]], None], afterwards: Callable[[], None]
+    on_clip: Callable[[str, float, Sequence[Tensor], Sequence[Tensor]], None], afterwards: Callable[[], None]
 ) -> Callable[[], None] | None:
-    """Call `hear` with kind, limit, gradients and, if there are none, parameters before torch clips gradients, and
-    `afterwards` once it has clipped them by norm, until the returned function is called. None if that is impossible."""
+    """Before torch clips gradients, call `on_clip` with kind, limit, gradients and, if there are none, parameters; call
+    `afterwards` once it has clipped by norm. Return the function that removes the hook, None if hooking is
+    impossible."""
     module = CLIPPING.get()
     if module is None:
         return None
@@ -87,7 +88,7 @@ def hook_clipping(
             frame = sys._getframe(1)
             caller = frame.f_code.co_name
             if caller in _KINDS:
-                hear(_KINDS[caller], float(frame.f_locals[_LIMITS[caller]]), tensors[0], ())
+                on_clip(_KINDS[caller], float(frame.f_locals[_LIMITS[caller]]), tensors[0], ())
         return original(tensors, *others, **named)
 
     @wraps(by_norm)
@@ -96,7 +97,7 @@ def hook_clipping(
             return by_norm(parameters, max_norm, *others, **named)
         parameters = list(parameters) if isinstance(parameters, Iterator) else parameters
         if isinstance(parameters, list) and all(tensor.grad is None for tensor in parameters):
-            hear("norm", float(max_norm), (), parameters)  # it does not get as far as the helper
+            on_clip("norm", float(max_norm), (), parameters)  # it does not get as far as the helper
         given = by_norm(parameters, max_norm, *others, **named)
         afterwards()
         return given

@@ -81,18 +81,19 @@ SCHEMA = Internal("OpOverload._schema", "Recorded passes are off", NO_BIRTH, _fi
 DIRECT_CALL = Internal("OpOverload._op", "Recorded passes call torch the long way", SLOWER, _find_direct_call)
 
 
-def seeing_possible() -> bool:
+def can_intercept_operations() -> bool:
     """Return whether operations can be observed at all, with their effects on their arguments."""
     return SEEING.get() is not None and SCHEMA.get() is not None
 
 
-def seeing(see: See) -> AbstractContextManager[Any]:
-    """Return a context in which `see` is called in place of every operation of this thread. Only if seeing_possible."""
+def intercept_operations(see: See) -> AbstractContextManager[Any]:
+    """Return a context in which `see` is called in place of every operation of this thread. Only if
+    can_intercept_operations()."""
     return SEEING.get()(see)
 
 
 def schema(function: Any) -> Any:
-    """Return the declaration of an operation: its name, arguments and results. Only if seeing_possible."""
+    """Return the declaration of an operation: its name, arguments and results. Only if can_intercept_operations."""
     return SCHEMA.get()(function)
 
 

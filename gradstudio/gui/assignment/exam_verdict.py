@@ -34,7 +34,7 @@ class ExamVerdict(QFrame):
 
     @property
     def text(self) -> str:
-        """Its whole text."""
+        """The whole text of the verdict."""
         return "\n".join(label.text() for label in (self.points, *self.answers))
 
     def show_grade(self, grade: Grade, exam: Exam) -> None:
@@ -57,7 +57,7 @@ class ExamVerdict(QFrame):
         self.next.setFocus()
 
     def show_making(self, told: str) -> None:
-        """Show the progress of the next one; "" while none is made."""
+        """Show the progress of making the next exam; "" while none is made."""
         self.making.setText(told)
         self.making.setVisible(bool(told))
         self.next.setEnabled(not told)

@@ -186,7 +186,7 @@ class ExercisePage(QWidget):
         for suffix in ("html", "pdf"):
             self._context.files.draw(partial(draw, suffix), str(self.path.with_suffix(f".{suffix}")))
         told = f"Handed in: give {self.path.name} to your teacher. Beside it the curves are written."
-        self.told.setText(f"{told} {worksheet.unanswered(done, self.exercise)}".strip())
+        self.told.setText(f"{told} {worksheet.unanswered_questions(done, self.exercise)}".strip())
 
     def _keep(self, sheet: Worksheet) -> None:
         self.sheet, self._unwritten = sheet, False

@@ -145,7 +145,7 @@ class BranchesController(QObject):
         self._overlays.put(place, replace(overlaid(run, self._parting(run)), title=self._name(run)))
 
     def _parting(self, run: Run) -> int:
-        return branches.parting(run, self._context.simulator.run)
+        return branches.shared_rows(run, self._context.simulator.run)
 
     def _name(self, run: Run) -> str:
         return title(run) if run.id in self._family.members else run.title

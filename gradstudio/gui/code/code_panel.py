@@ -7,7 +7,7 @@ from PySide6.QtCore import QRect, Qt, QTimer, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QApplication, QPushButton, QWidget
 
-from gradstudio.core.experiment import Experiment, differing
+from gradstudio.core.experiment import Experiment, differing_values
 from gradstudio.core.knobs import value_text, values_text
 from gradstudio.core.presets import Preset
 from gradstudio.core.text import plural
@@ -123,7 +123,7 @@ class CodePanel(QWidget):
 
     def _show_changes(self) -> None:
         """Say which knobs the marks are for, by name if the names fit beside the buttons."""
-        new = differing(self._base, self._shown) if self._shown else {}
+        new = differing_values(self._base, self._shown) if self._shown else {}
         self.note.setToolTip(values_text(new, "\n"))
         if len(new) == 1:
             [(name, value)] = new.items()

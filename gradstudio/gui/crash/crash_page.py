@@ -22,7 +22,7 @@ from gradstudio.gui.widgets.column_page import ColumnPage
 from gradstudio.gui.widgets.roles import role_label, set_role
 from gradstudio.gui.widgets.rows import in_column, in_row
 from gradstudio.session.files import crash_answers, crash_reading
-from gradstudio.session.files.crash_answers import Answer, Replayed, TriedFix
+from gradstudio.session.files.crash_answers import Answer, ReplayedStep, TriedFix
 from gradstudio.session.files.crash_file import CrashFile, CrashFileError
 
 LEFT = 380  # px of the left column at normal text
@@ -134,7 +134,7 @@ class CrashPage(QWidget):
         task = self._context.jobs.start(f"{words} of {path.name}", ask, on_done, on_failed)
         self._tasks.append(task)
 
-    def _show_step(self, replayed: Replayed) -> None:
+    def _show_step(self, replayed: ReplayedStep) -> None:
         self.replay.setText("Replay step")
         set_role(self.replay, "")
         set_role(self.try_fixes, "primary")

@@ -10,7 +10,7 @@ from pathlib import Path
 from PySide6.QtCore import QObject
 
 from gradstudio.core import ranks_allowed
-from gradstudio.core.experiment import differing
+from gradstudio.core.experiment import differing_values
 from gradstudio.core.knobs import KnobError
 from gradstudio.gui.diagnosis.diagnosis_panel import DiagnosisPanel
 from gradstudio.gui.services.context import Context
@@ -123,7 +123,7 @@ class FixesController(QObject):
         simulator.show(trials.tried)
         if not remedy_trial.acts_live(trial.remedy):
             experiment = trials.restarted_with(trial.remedy)
-            for name, value in differing(simulator.requested, experiment).items():
+            for name, value in differing_values(simulator.requested, experiment).items():
                 self._controls.set_knob(name, value)
             self._controls.restart()
             return

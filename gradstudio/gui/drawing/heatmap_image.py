@@ -33,7 +33,7 @@ def _take(values: np.ndarray, count: int, width: int, bins: np.ndarray) -> None:
                 largest[layer] = value
 
 
-def merged(bins: np.ndarray) -> np.ndarray:
+def merge_pairs(bins: np.ndarray) -> np.ndarray:
     """Return the maximum of every two bins, (bins, rows)."""
     one, other = bins[0::2], bins[1::2]
     return np.where(known_mask(one), np.where(known_mask(other), np.maximum(one, other), one), other)
@@ -63,7 +63,7 @@ class LayerBins(Bins):
 
     def _merge(self) -> None:
         half = self._capacity // 2
-        self._values[:half], self._values[half:] = merged(self._values), UNKNOWN
+        self._values[:half], self._values[half:] = merge_pairs(self._values), UNKNOWN
 
 
 class Heatmap(QGraphicsRectItem):

@@ -19,7 +19,7 @@ from gradstudio.gui.drawing.label_strip import Tag
 from gradstudio.gui.drawing.marks import Marks
 from gradstudio.gui.drawing.nan_marks import SIZE, SYMBOLS, TOP_EDGE
 from gradstudio.gui.drawing.overlay import DASHES, NAMES, Overlaid, Overlays, color
-from gradstudio.gui.drawing.usual_range import Cut
+from gradstudio.gui.drawing.usual_range import SpikeCut
 
 CACHE = 128 * 1024  # kB: room for the pictures of six runs in several plots on a large screen
 
@@ -47,7 +47,7 @@ class OverlayLayer:
         return self._column, self._told
 
     def range(
-        self, first: float, last: float, scale: Scale, *, cut: Cut | None = None, beside: np.ndarray = NONE
+        self, first: float, last: float, scale: Scale, *, cut: SpikeCut | None = None, beside: np.ndarray = NONE
     ) -> tuple[float, float] | None:
         """Return the range that the y axis needs, like Series.range. Spikes are determined among the values of an
         overlay and those `beside` it, of the run itself: of the parent perhaps only the explosion is drawn."""
@@ -106,7 +106,7 @@ class OverlayLayer:
         self._view, self._range = (), ()
 
     def _span(
-        self, overlaid: Overlaid, first: float, last: float, scale: Scale, cut: Cut | None, beside: np.ndarray
+        self, overlaid: Overlaid, first: float, last: float, scale: Scale, cut: SpikeCut | None, beside: np.ndarray
     ) -> tuple[float, float] | None:
         steps, values = overlaid.rows(self._column)
         places = self._canvas.places

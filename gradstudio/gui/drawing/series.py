@@ -16,7 +16,7 @@ from gradstudio.gui.drawing.curve import Curve
 from gradstudio.gui.drawing.curve_source import Source
 from gradstudio.gui.drawing.envelope import Envelope
 from gradstudio.gui.drawing.nan_marks import NanMarks
-from gradstudio.gui.drawing.usual_range import Cut
+from gradstudio.gui.drawing.usual_range import SpikeCut
 from gradstudio.gui.theme import theme
 
 Scale = Callable[[np.ndarray], np.ndarray]
@@ -80,7 +80,7 @@ class Series:
         if self.marks is not None:
             self.marks.clear()
 
-    def range(self, first: float, last: float, *, cut: Cut | None = None) -> tuple[float, float] | None:
+    def range(self, first: float, last: float, *, cut: SpikeCut | None = None) -> tuple[float, float] | None:
         """Return the range that the y axis needs, in its own units; None if nothing can be drawn. With a `cut`, spikes
         far above the rest of the curve may leave the plot."""
         span = self.envelope.range(first, last, positive=self._log, curve=self.index)

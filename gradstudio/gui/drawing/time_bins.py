@@ -8,7 +8,7 @@ import numpy as np
 
 from gradstudio.core.jit import READ_ONLY, jit
 from gradstudio.core.unknown import BITS, UNKNOWN
-from gradstudio.gui.drawing.heatmap_image import merged
+from gradstudio.gui.drawing.heatmap_image import merge_pairs
 
 NARROWEST = 2.0**-14  # seconds of a bin at first
 
@@ -51,7 +51,7 @@ class TimeBins:
         began = began - self.start
         while began[-1] > len(self._values) * self.width:
             half = len(self._values) // 2
-            self._values[:half], self._values[half:] = merged(self._values), UNKNOWN
+            self._values[:half], self._values[half:] = merge_pairs(self._values), UNKNOWN
             self.width *= 2
         _take(values, began, self.width, self._values)
         self.count += len(values)

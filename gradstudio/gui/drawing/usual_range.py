@@ -11,7 +11,7 @@ NEARLY_ALL = 0.95
 WORTH_IT = 1.5  # a spike is cut only if the axis would be this many times as long with it
 
 
-class Cut(NamedTuple):
+class SpikeCut(NamedTuple):
     """The values that may leave a plot: those higher than `reach` times the height of nearly all of the curve. The axis
     is no shorter than `least`, in its units."""
 
@@ -19,7 +19,7 @@ class Cut(NamedTuple):
     reach: float
 
 
-def top(highs: np.ndarray, low: float, cut: Cut) -> float:
+def top(highs: np.ndarray, low: float, cut: SpikeCut) -> float:
     """Return the maximum value to show of a curve whose bins have these maxima, in the units of the axis and in their
     order; NaN if a bin has none. The curve's beginning is always shown. `low` is the foot of the axis."""
     there = highs[np.isfinite(highs)]

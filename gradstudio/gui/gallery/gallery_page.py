@@ -71,7 +71,7 @@ class GalleryPage(QWidget):
         if self._made is None:
             self._turns.start(0)
 
-    def making(self) -> Iterator[None]:
+    def create_cards(self) -> Iterator[None]:
         """Create the cards, a few in each iteration."""
         chosen: list[Preset] = []
         for path in presets.available():
@@ -126,7 +126,7 @@ class GalleryPage(QWidget):
 
     def _make_more(self) -> None:
         if self._made is None:
-            self._made = self.making()
+            self._made = self.create_cards()
         if next(self._made, self) is not self:
             self._turns.start(0)
 

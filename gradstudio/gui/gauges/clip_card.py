@@ -114,7 +114,7 @@ class ClipCard(QFrame):
         self.picture.show_plane(Plane(vectors, limits, reach_of(vectors)))
         here = angle(vectors["before"], vectors["value"])
         text = "" if math.isnan(here) else f" In this plane value clipping turns it by {gauge_readings.degrees(here)}."
-        self.text.setText(gauge_readings.clipping(clipped_gradient) + text)
+        self.text.setText(gauge_readings.clipping_effects(clipped_gradient) + text)
 
     def _offer(self, clipped: ClippedGradient) -> None:
         """List the entries that the user can choose, and keep the choice."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtWidgets import QComboBox, QDialogButtonBox, QFormLayout, QLabel, QLineEdit, QVBoxLayout
 
-from gradstudio.core.experiment import Experiment, differing
+from gradstudio.core.experiment import Experiment, differing_values
 from gradstudio.core.knobs import KnobError, value_text, values_text
 from gradstudio.gui.knobs.editors import Editor, editor_for
 from gradstudio.gui.services.context import Context
@@ -111,7 +111,7 @@ class TwinsDialog(TemporaryDialog):
 def _describe(run: Experiment, twin: Experiment, name: str) -> str:
     """Return the values of the twin as a sentence: the knob, those that change with it, and those of its section that
     only have an effect with it."""
-    told = {name: twin[name], **differing(run, twin)}
+    told = {name: twin[name], **differing_values(run, twin)}
     section = f"{name.partition('.')[0]}."
     told |= {
         knob.name: value

@@ -27,7 +27,7 @@ from gradstudio.session.map.journal import JournalContent
 from gradstudio.session.map.map_plan import Job, Plan, Spot
 from gradstudio.session.map.map_texts import progress_in_words
 from gradstudio.session.map.mapper import Mapper
-from gradstudio.session.map.place import differing, knobs_place, place_in_words, spot_of
+from gradstudio.session.map.place import differing_knobs, knobs_place, place_in_words, spot_of
 from gradstudio.session.map.proposal import done_with_proposal
 from gradstudio.session.map.time_needed import Cost
 from gradstudio.session.map.view import View, view_of
@@ -288,11 +288,11 @@ class MapController(QObject):
         if view is None or not self._cross.has_changed(view, requested, run, run.status):
             return
         plan = view.stored.plan
-        others = differing(plan, requested)
+        others = differing_knobs(plan, requested)
         self._panel.picture.show_cross(spot_of(plan, requested), dashed=bool(others))
         if run.watched:
             self._panel.show_place("")
-        elif run.over and len(run.history) and not differing(plan, run.experiment):
+        elif run.over and len(run.history) and not differing_knobs(plan, run.experiment):
             self._panel.show_place(place_in_words(run, view.stored))
         else:
             self._panel.show_place(knobs_place(plan, requested))

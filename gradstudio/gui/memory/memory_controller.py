@@ -106,7 +106,7 @@ class MemoryController(QObject):
 
     def _alike(self, requested: Experiment) -> Experiment:
         if self._asked is None or self._asked[0] is not requested:
-            self._asked = (requested, budget.alike(requested))
+            self._asked = (requested, budget.representative(requested))
         return self._asked[1]
 
     def _show(self, requested: Experiment, asked: Experiment) -> None:

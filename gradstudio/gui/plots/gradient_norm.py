@@ -18,7 +18,7 @@ from gradstudio.gui.drawing.peaks import Peaks
 from gradstudio.gui.drawing.series import Scale, Series, linear, log10, union
 from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
 from gradstudio.gui.drawing.spread import Spread
-from gradstudio.gui.drawing.usual_range import Cut
+from gradstudio.gui.drawing.usual_range import SpikeCut
 from gradstudio.gui.plots.plot_options import SCALE, STEPS, Option
 from gradstudio.gui.plots.run_source import RunSource
 from gradstudio.gui.plots.step_plot import StepPlot
@@ -152,7 +152,7 @@ class GradientNormPlot(StepPlot):
 
     def fit_y(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last
-        cut = Cut(0.0 if self._axis.linear else LEAST_DECADES, REACH) if self.steps.following else None
+        cut = SpikeCut(0.0 if self._axis.linear else LEAST_DECADES, REACH) if self.steps.following else None
         limit = (self.limit.level, self.limit.level) if self.limit.isVisible() else None
         spans = [series.range(first, last, cut=cut) for series in self._visible_series()]
         overlaid = self._overlaid.range(first, last, self.y_scale, cut=cut, beside=self.before.highs)

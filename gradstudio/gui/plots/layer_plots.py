@@ -27,7 +27,7 @@ from gradstudio.gui.drawing.canvas import VerticalLine
 from gradstudio.gui.drawing.curve_source import Source
 from gradstudio.gui.drawing.series import Scale, Series, linear, log10, union
 from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
-from gradstudio.gui.drawing.usual_range import Cut
+from gradstudio.gui.drawing.usual_range import SpikeCut
 from gradstudio.gui.plots.plot_options import SCALE, Option
 from gradstudio.gui.plots.step_frame import NOTHING
 from gradstudio.gui.plots.step_plot import UNDER_TEXT, StepPlot
@@ -115,7 +115,7 @@ class LayerPlot(StepPlot):
         first, last = self.steps.first, self.steps.last
         cut = None
         if self.steps.following and not self.shares:
-            cut = Cut(0.0 if self.straight else self.least, REACH)
+            cut = SpikeCut(0.0 if self.straight else self.least, REACH)
         spans = [series.range(first, last, cut=cut) for series in self.series]
         if span := union(*spans, self.always()):
             least = self.least if self.shares or not self.straight else max(0.05 * abs(span[1]), 1e-12)

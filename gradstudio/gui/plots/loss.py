@@ -17,7 +17,7 @@ from gradstudio.gui.drawing.peaks import Peaks
 from gradstudio.gui.drawing.series import Scale, Series, linear, log10, union
 from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
 from gradstudio.gui.drawing.spread import Spread
-from gradstudio.gui.drawing.usual_range import Cut
+from gradstudio.gui.drawing.usual_range import SpikeCut
 from gradstudio.gui.plots.plot_options import SCALE, SMOOTHING, STEPS, Option
 from gradstudio.gui.plots.run_source import RunSource
 from gradstudio.gui.plots.step_plot import StepPlot
@@ -101,7 +101,7 @@ class LossPlot(StepPlot):
 
     def fit_y(self, run: Run) -> None:
         first, last, straight = self.steps.first, self.steps.last, self._axis.linear
-        cut = Cut(0.0 if straight else LEAST, REACH) if self.steps.following else None
+        cut = SpikeCut(0.0 if straight else LEAST, REACH) if self.steps.following else None
         own = self.raw.range(first, last, cut=cut)
         over = self._overlaid.range(first, last, self.y_scale, cut=cut, beside=self.raw.highs)
         span = union(own, over) or (0.0, 1.0)  # unlike the previous run, if nothing can be drawn

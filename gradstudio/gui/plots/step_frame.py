@@ -12,13 +12,13 @@ from gradstudio.core.text import strong
 from gradstudio.gui.drawing import axes
 from gradstudio.gui.drawing.canvas import Canvas, Label, VerticalLine
 from gradstudio.gui.drawing.label_strip import LabelStrip
-from gradstudio.gui.drawing.looked_line import LookedLine
 from gradstudio.gui.drawing.overlay_curves import OverlayLayer
 from gradstudio.gui.drawing.plot_area import PlotArea
 from gradstudio.gui.drawing.series import Scale, Series, linear
 from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
 from gradstudio.gui.drawing.time_axis import precise
 from gradstudio.gui.drawing.view_box import StepViewBox
+from gradstudio.gui.drawing.viewed_step_line import ViewedStepLine
 from gradstudio.gui.plots.plot_header import PlotHeader
 from gradstudio.gui.plots.run_marks import RunMarks
 from gradstudio.gui.widgets.rows import in_column, in_row
@@ -57,7 +57,7 @@ class StepFrame(QFrame):
         self.widget = PlotArea(self.box, left, right, self.right_width)
         self.plot, self.canvas = self.widget.plot, self.widget.canvas
         self.marks, self.cursor_line = RunMarks(self.canvas), VerticalLine(self.canvas)
-        self.looked_line = LookedLine(self.canvas, self.step_cursor.looked)
+        self.looked_line = ViewedStepLine(self.canvas, self.step_cursor.looked)
         self.strip, self.invitation = LabelStrip(self.canvas), Label(self.canvas, z=40)
         self.invitation.hide()
         self.header = PlotHeader(self.title, self.help)

@@ -14,7 +14,7 @@ from gradstudio.gui.drawing.curve_source import Source
 from gradstudio.gui.drawing.label_strip import Tag
 from gradstudio.gui.drawing.series import Series, log10, union
 from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
-from gradstudio.gui.drawing.usual_range import Cut
+from gradstudio.gui.drawing.usual_range import SpikeCut
 from gradstudio.gui.plots.step_plot import StepPlot
 from gradstudio.gui.theme import theme
 from gradstudio.session.record.run import Run
@@ -59,7 +59,7 @@ class DifferencePlot(StepPlot):
         return self.twins.steps if self.twins else 0
 
     def fit_y(self, run: Run) -> None:
-        cut = Cut(LEAST, REACH) if self.steps.following else None
+        cut = SpikeCut(LEAST, REACH) if self.steps.following else None
         first, last = self.steps.first, self.steps.last
         if span := union(*(series.range(first, last, cut=cut) for series in self.series)):
             self.widget.set_y(*span, least=LEAST)

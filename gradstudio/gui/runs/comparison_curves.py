@@ -19,7 +19,7 @@ from gradstudio.session.record.run import Run
 HEIGHT = 190  # px at normal text
 COLUMNS = {"loss": "Loss (log)", "grad_norm": "Gradient norm (log)"}
 POINTS = 500  # of a curve; of the steps between two of them the maximum is drawn
-SPIKES = usual_range.Cut(0.5, 2.5)  # of each run, which may leave the picture
+SPIKES = usual_range.SpikeCut(0.5, 2.5)  # of each run, which may leave the picture
 CROSS = 4.0  # px from the middle of the mark of a NaN or Inf
 
 

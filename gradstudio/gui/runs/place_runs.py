@@ -22,7 +22,7 @@ from gradstudio.session.library.library_faults import LibraryError
 from gradstudio.session.library.requests import Word
 from gradstudio.session.library.run_entries import Entry
 from gradstudio.session.record.run import Run
-from gradstudio.session.remote.library_there import FollowedPlaceRun, PlaceLibrary, import_run
+from gradstudio.session.remote.place_library import FollowedPlaceRun, PlaceLibrary, import_run
 from gradstudio.session.words.run_texts import outcome, when
 
 T = TypeVar("T")

@@ -10,13 +10,13 @@ from gradstudio.program.reference.weights import *
 
 
 def clip_per_tensor(max_norm):
-    """Each tensor by itself."""
+    """Clip the norm of each tensor by itself."""
     for parameter in trainable():
         nn.utils.clip_grad_norm_(parameter, max_norm)
 
 
 def clip_per_module(max_norm):
-    """The tensors of each module by themselves, weight and bias together; all of an attention are one."""
+    """Clip the norm of each module by itself, weight and bias together; an attention counts as one module."""
     modules = {}
     for name, parameter in named_trained():
         parts = name.split(".")
@@ -27,7 +27,7 @@ def clip_per_module(max_norm):
 
 
 def clip_by_deviations(deviations):
-    """ZClip (Kumar 2025): a norm z deviations above its running mean is brought to deviations^2 / z of them."""
+    """ZClip (Kumar 2025): reduce a norm that is z deviations above its running mean to deviations^2 / z of them."""
     norm = nn.utils.get_total_norm([parameter.grad for parameter in trainable()])
     known = usual.setdefault("zclip", torch.zeros(3, device=device))
     seen, mean, variance = known.unbind()
@@ -42,7 +42,8 @@ def clip_by_deviations(deviations):
 
 
 def clip_to_usual(factor, max_norm):
-    """AdaGC (Wang 2025): a tensor's norm is at most `factor` times its running mean; 100 steps are clipped by norm."""
+    """AdaGC (Wang 2025): limit each tensor's norm to `factor` times its running mean; clip by norm in the first 100
+    steps."""
     norms = torch.stack([torch.linalg.vector_norm(parameter.grad) for parameter in trainable()])
     known = usual.setdefault("adagc", torch.cat([norms.new_zeros(1), torch.full_like(norms, torch.inf)]))
     warm, means = known[0] < 100, known[1:]
@@ -58,7 +59,7 @@ def clip_to_usual(factor, max_norm):
 
 
 def clip_example(means, max_norm):
-    """Clip the gradient of one example by itself (Abadi 2016), and add it to those of the others."""
+    """Clip the gradient of one example by itself (Abadi 2016), and add it to the sum of the others."""
     nn.utils.clip_grad_norm_(trainable(), max_norm)
     for parameter, mean in zip(trainable(), means):
         mean.add_(parameter.grad)
@@ -66,14 +67,14 @@ def clip_example(means, max_norm):
 
 
 def unit_norm(tensor):
-    """Norm of each row of a weight; of a vector, one norm."""
+    """Return the norm of each row of a weight; of a vector, its norm."""
     rows = tuple(range(1, tensor.ndim)) if tensor.ndim > 1 else None
     return torch.linalg.vector_norm(tensor, dim=rows, keepdim=True)
 
 
 @torch.no_grad()
 def clip_adaptively(factor):
-    """Adaptive gradient clipping (Brock 2021): a unit's gradient is at most `factor` times its weights."""
+    """Adaptive gradient clipping (Brock 2021): limit a unit's gradient norm to `factor` times its weight norm."""
     for name, parameter in named_trained():
         if "head" not in name.split("."):
             largest = factor * unit_norm(parameter).clamp(min=1e-3)
@@ -82,7 +83,7 @@ def clip_adaptively(factor):
 
 
 def is_spike(gradients):
-    """Whether their norm stands that many deviations above the median of those before, as OLMo 2 leaves out."""
+    """Return whether the gradient norm is far above the median of earlier ones; such an update is skipped (OLMo 2)."""
     norm = nn.utils.get_total_norm(gradients).item()
     if math.isfinite(norm) and len(norms) >= 20:
         middle = statistics.median(norms)

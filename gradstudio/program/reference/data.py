@@ -30,7 +30,7 @@ def data_file(name):
 
 if not plan.own:
     if knobs.problem_task in ("digits", "sequential_digits", "bandit"):
-        # The UCI handwritten digits, {plan.time_steps} time steps of {plan.features}
+        # The UCI handwritten digits, time steps x features: {plan.time_steps} x {plan.features}
         digits = dict(np.load(data_file("digits.npz")))
         pixels = digits["train_images"].reshape(-1, 64).astype(np.float64)
         if knobs.problem_scaling == "standardized":
@@ -125,13 +125,13 @@ def noisy(inputs):
 
 
 def split_up(inputs, targets):
-    """The micro-batches of a large batch, each in memory of its own."""
+    """Yield the micro-batches of a large batch, each in its own memory."""
     for part in zip(inputs.split(knobs.problem_batch_size), targets.split(knobs.problem_batch_size)):
         yield [tensor.clone() for tensor in part]
 
 
 def with_tensors(batch, change):
-    """A batch with every tensor changed, in order."""
+    """Return a batch with every tensor in it changed, in order."""
     if isinstance(batch, torch.Tensor):
         return change(batch)
     if isinstance(batch, dict):
@@ -145,7 +145,7 @@ def with_tensors(batch, change):
 
 
 def with_first(batch, change):
-    """A batch with its first tensor changed."""
+    """Return a batch with its first tensor changed."""
     waiting = [change]
     return with_tensors(batch, lambda tensor: waiting.pop()(tensor) if waiting else tensor)
 

@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     losses: Any
     norms: Any
     usual: Any
-    told: Any
+    step_loss: Any
+    figures: Any
     grad_norm: Any
     micro_batches: Any
     tell: Callable[[str], None]  # hears which part of a step begins
 
 
 def inline(function: Function) -> Function:
-    """Mark a function that stands in a program where it is called."""
+    """Mark a function whose body is written into the program wherever it is called."""
     return function

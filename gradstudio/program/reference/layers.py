@@ -27,7 +27,7 @@ def activation(sums):
 
 @inline
 def run(part, x):
-    """Apply a part of a network, whose activations may be computed again in the backward pass."""
+    """Apply a part of a network. With checkpointing, its activations are computed again in the backward pass."""
     if not plan.checkpoints:
         return part(x)
     if knobs.model_kind == "gan":  # a frozen player would be computed again when it is frozen no more
@@ -53,13 +53,13 @@ def through(layer, x):
 
 @inline
 def branch_factor():
-    """Return the learned factor on a branch, as it is made."""
+    """Return a new learned factor for a residual branch."""
     return nn.Parameter(torch.zeros(1)) if knobs.model_residual_scaling == "rezero" else nn.Parameter(torch.ones(1))
 
 
 @inline
 def residual_sum(x, branch, factor):
-    """Return a residual and its branch, whose factor is learned where it has one."""
+    """Return the sum of a residual and its branch, scaled as model.residual_scaling says."""
     if knobs.model_residual_scaling == "deepnorm" and plan.residual_sums > 1:
         return branch + plan.residual_sums**0.25 * x
     return x + factor * branch if plan.factors else x + branch
@@ -67,13 +67,13 @@ def residual_sum(x, branch, factor):
 
 @inline
 def features():
-    """Return the numbers in a time step."""
+    """Return the number of features of a time step."""
     return len(vocabulary) if knobs.problem_task == "characters" else plan.features
 
 
 @inline
 def outputs_of_task():
-    """Return the numbers in an answer; naive_variance asks for a variance beside each."""
+    """Return the number of outputs per answer; naive_variance needs a variance beside each."""
     if knobs.problem_task == "characters":
         return (2 if knobs.loss_kind == "naive_variance" else 1) * len(vocabulary)
     return (2 if knobs.loss_kind == "naive_variance" else 1) * plan.outputs
@@ -81,13 +81,13 @@ def outputs_of_task():
 
 @inline
 def answers():
-    """Return the number of answers to one example of a network."""
+    """Return how many answers the network gives to one example."""
     return 1 if plan.each_step else plan.answers
 
 
 @inline
 def latest(states):
-    """Return the states from which a sequence network answers."""
+    """Return the states from which a sequence network gives its answers."""
     return states[:, -1] if plan.answers == 1 else states[:, -plan.answers :]
 
 
@@ -136,7 +136,7 @@ def hidden_layer(inputs):
 
 @inline
 def stack(sizes):
-    """Return the hidden layers with these numbers of inputs."""
+    """Return hidden layers with these numbers of inputs."""
     if not plan.layered:
         return nn.ModuleList([hidden_layer(size) for size in sizes])
     if knobs.model_residual:

@@ -10,7 +10,7 @@ from gradstudio.program.reference.models import *
 
 @inline
 def ideal_outputs(outputs, targets):
-    """Return what outputs should be: the number, or 1 for the right class and 0 for the others."""
+    """Return the outputs that would be right: the number itself, or 1 for the right class and 0 for the others."""
     return targets if knobs.problem_task == "adding" else F.one_hot(targets, outputs.shape[-1]).float()
 
 
@@ -99,11 +99,11 @@ def task_loss(outputs, targets):
 
 @inline
 def z_loss(outputs):
-    """Return what keeps the log of the sum of exp(outputs) near 0."""
+    """Return the penalty on the square of log(sum of exp(outputs)), the z-loss of PaLM (Chowdhery 2022)."""
     return knobs.loss_z_loss * torch.logsumexp(outputs, -1).square().mean() if knobs.loss_z_loss > 0 else 0.0
 
 
 def shares_of(micro_batches):
-    """Return the part of each micro-batch in the weight of all examples, times the number of micro-batches."""
+    """Return each micro-batch's share of the class weights of all examples, times the number of micro-batches."""
     sums = torch.stack([class_weights[targets].sum() for _, targets in micro_batches])
     return sums * (len(sums) / sums.sum())

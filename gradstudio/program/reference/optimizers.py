@@ -7,7 +7,7 @@ from gradstudio.program.reference.update_rules import *
 
 @inline
 def groups():
-    """Return the parameters as the optimizer gets them."""
+    """Return the parameters in the form in which the optimizer takes them."""
     return players if plan.two_rates else weights if plan.mup else trainable()
 
 
@@ -82,7 +82,7 @@ if plan.scheduled:
 
 @inline
 def advance():
-    """Let the schedule know of a step."""
+    """Advance the schedule by one step."""
     global taken
     if plan.live_schedule:
         taken += 1
@@ -92,7 +92,7 @@ def advance():
 
 @inline
 def new_scaler():
-    """Return a scaler, which does nothing while it is not enabled."""
+    """Return a loss scaler, which does nothing unless it is enabled."""
     return torch.amp.GradScaler(
         device.type,
         init_scale=knobs.precision_init_scale,
@@ -105,7 +105,7 @@ def new_scaler():
 
 @inline
 def fixed_scale():
-    """Return the scale of a loss that nothing checks."""
+    """Return the static loss scale, which is never checked for overflow."""
     return (
         knobs.precision_init_scale if knobs.precision_dtype == "fp16" and knobs.precision_scaling == "static" else 1.0
     )
@@ -119,9 +119,9 @@ if plan.static:
 
 @inline
 def take_live_changes():
-    """Give the knobs their new values, and the optimizer what follows from them."""
+    """Apply the changes of knobs that are due, and pass the new values on to the optimizer."""
     global scaler, scale
-    if plan.changing():
+    if plan.changing_knobs():
         for at, name, value in TIMELINE:
             if at == step:
                 setattr(knobs, name, value)
@@ -157,7 +157,7 @@ def take_live_changes():
 
 @inline
 def set_rates():
-    """Give the optimizer the learning rate of the schedule."""
+    """Set the learning rate of this step, as the schedule gives it."""
     if plan.scheduled and plan.live_schedule and plan.mup:
         for group, (name, parameter) in zip(optimizer.param_groups, model.named_parameters()):
             group["lr"] = knobs.optimizer_lr * rate_factor(name, parameter) * factor(taken)
@@ -173,7 +173,7 @@ def set_rates():
 
 @inline
 def round_weights():
-    """Keep the weights in the format of precision.weights."""
+    """Round the weights to the format of precision.weights."""
     if knobs.precision_weights == "bf16":
         with torch.no_grad():  # precision.weights = bf16
             for parameter in trainable():

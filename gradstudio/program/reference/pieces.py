@@ -17,7 +17,7 @@ batches = drawn_by(model) if plan.acts else make_batches()
 
 @inline
 def is_due(every):
-    """Return whether the batch is one of those of which one in so `every` is asked for."""
+    """Return whether this batch is one of every `every` batches; the first batch of a run never is."""
     return (
         every > 0 and (plan.start.problem_skip_batches > 0 or number_of_batch() > 0) and number_of_batch() % every == 0
     )
@@ -30,19 +30,19 @@ def number_of_batch():
 
 @inline
 def spoilt(x):
-    """Return a tensor with a NaN as its first number."""
+    """Return a copy of a tensor whose first number is NaN."""
     return torch.cat([x.new_full((1,), float("nan")), x.flatten()[1:]]).view_as(x)
 
 
 @inline
 def as_double(tensor):
-    """Return a tensor in float64, which Apple's GPUs have not."""
+    """Return a tensor in float64. Apple's GPUs have no float64, so theirs is converted on the CPU."""
     return tensor.cpu().double() if knobs.run_device == "mps" else tensor.double()
 
 
 @inline
 def phase(name):
-    """Begin a part of the step by which its memory is told; no line of a program that only trains."""
+    """Tell a memory estimate which part of the step begins. An exported program has no such line."""
     if plan.tells_phases:
         tell(name)
 
@@ -54,7 +54,7 @@ def zero_grad():
 
 @inline
 def unscale():
-    """Take the loss scale out of the gradients."""
+    """Divide the gradients by the loss scale."""
     if plan.dynamic or plan.static:
         phase("unscale")
     if plan.dynamic:
@@ -66,7 +66,7 @@ def unscale():
 
 @inline
 def true_norm(grads):
-    """Return the norm of gradients that carry the loss scale."""
+    """Return the norm of the gradients without the loss scale that they still carry."""
     if plan.dynamic and plan.static:
         return nn.utils.get_total_norm(grads) / scaler.get_scale() / scale
     if plan.dynamic:
@@ -76,7 +76,7 @@ def true_norm(grads):
 
 @inline
 def backward(share):
-    """Make the backward pass of a share of the loss."""
+    """Run the backward pass of a loss that was divided by the number of micro-batches."""
     phase("backward")
     if plan.dynamic:
         scaler.scale(share * scale if plan.static else share).backward()
@@ -86,7 +86,8 @@ def backward(share):
 
 @inline
 def sync():
-    """Return the context in which gradients are reduced, or not yet."""
+    """Return the context of a backward pass: one that reduces the gradients over the ranks, or one that does not
+    yet."""
     if plan.never_reduces:
         return parallel.no_sync()
     if plan.reduces_late:
@@ -96,7 +97,7 @@ def sync():
 
 @inline
 def kept_micro_batches():
-    """Return the number of micro-batches without the second half."""
+    """Return the number of micro-batches that are left when the second half is dropped."""
     return knobs.accumulation_steps - knobs.accumulation_steps // 2
 
 
@@ -107,12 +108,12 @@ def last_micro_batch():
 
 @inline
 def last_loss():
-    return told if plan.climbs else loss
+    return step_loss if plan.climbs else loss
 
 
 @inline
 def loss_of_step():
-    """Return the mean loss of the micro-batches. A GPU takes a mean of three in another way than the CPU."""
+    """Return the mean loss of the micro-batches. A GPU sums three numbers in another order than the CPU."""
     if not plan.many:
         return last_loss().item()
     if knobs.run_device == "cpu":
@@ -123,13 +124,13 @@ def loss_of_step():
 @inline
 def loss_is_finite():
     if plan.ranks and not plan.joins:
-        return told[0].isfinite()
+        return figures[0].isfinite()
     return torch.stack(losses).isfinite().all() if plan.many else last_loss().isfinite()
 
 
 @inline
 def norm_is_finite():
-    return told[1].isfinite() if plan.ranks and not plan.joins else grad_norm.isfinite()
+    return figures[1].isfinite() if plan.ranks and not plan.joins else grad_norm.isfinite()
 
 
 @inline
@@ -144,7 +145,7 @@ def next_batch():
 
 @inline
 def next_of_step():
-    """Take the next of the micro-batches that were drawn for the step."""
+    """Take the next of the micro-batches that were drawn for this step."""
     global batch, inputs, targets
     phase("data")
     if plan.own:
@@ -160,7 +161,7 @@ def is_undivided():
 
 @inline
 def clips_elsewhere():
-    """Return whether a mistake clips in place of the right call."""
+    """Return whether a mistake clips somewhere else, in place of the correct call."""
     return (
         knobs.mistakes_clip_each_micro_batch
         or knobs.mistakes_clip_before_backward
@@ -171,12 +172,12 @@ def clips_elsewhere():
 
 @inline
 def disturb():
-    """Put noise or a NaN in place of a batch that is due for it, and take the share of a rank."""
+    """Replace the batch by noise or put a NaN into it, if that is due, and take this rank's share of it."""
     global batch, inputs, targets, size
     if plan.own:
         if is_due(knobs.problem_outlier_every):  # an outlier batch
             batch = with_first(batch, lambda x: outlier(x).requires_grad_(x.requires_grad))
-        if is_due(knobs.problem_nan_every):  # a batch with a NaN in it
+        if is_due(knobs.problem_nan_every):  # with a NaN
             batch = with_first(batch, lambda x: spoilt(x))
     else:
         if is_due(knobs.problem_outlier_every):  # an outlier batch
@@ -197,8 +198,8 @@ def disturb():
                 inputs, targets = inputs[0::world].contiguous(), targets[0::world].contiguous()
             else:
                 inputs, targets = inputs[rank::world].contiguous(), targets[rank::world].contiguous()
-        if (not plan.ranks or rank == knobs.distributed_nan_rank) and is_due(knobs.problem_nan_every):
-            inputs = spoilt(inputs)  # a batch with a NaN in it
+        if (not plan.ranks or rank == knobs.distributed_nan_rank) and is_due(knobs.problem_nan_every):  # with a NaN
+            inputs = spoilt(inputs)
 
 
 @inline
@@ -208,7 +209,7 @@ def outlier(x):
 
 @inline
 def fail_on_purpose():
-    """Let a rank end, or hang, at the step that a knob names."""
+    """Make a rank exit or hang at the step that a knob sets."""
     if (
         plan.ranks
         and knobs.distributed_fault != "none"

@@ -8,14 +8,13 @@ import torch
 from gradstudio.program.reference.data import *
 
 
-# Pole balancing (Barto, Sutton and Anderson 1983), without friction: of each episode place, speed,
-# angle and angular speed
+# Pole balancing (Barto, Sutton and Anderson 1983), without friction. State: position, speed, angle, angular speed
 def first_states(episodes, source):
     return 0.05 * (2 * torch.rand(episodes, 4, dtype=torch.float64, generator=source).numpy() - 1)
 
 
 def push(state, right):
-    """A time step later, pushed to the right or to the left."""
+    """Return the states one time step later, after a push to the right or to the left."""
     speed, angle, turning = state[:, 1], state[:, 2], state[:, 3]
     sine, cosine, mass = np.sin(angle), np.cos(angle), 1.0 + 0.1
     push = (np.where(right, 10.0, -10.0) + 0.1 * 0.5 * turning**2 * sine) / mass
@@ -25,7 +24,8 @@ def push(state, right):
 
 
 def drawn_by(model):
-    """Batches of the model as it is: what it saw; its actions, what each was worth, 1 until the end, and the policy."""
+    """Yield batches played by the current model. Targets: action, advantage, 1 while the episode lasts, old
+    log-probabilities."""
     while True:
         if knobs.problem_task == "pole":
             inputs, targets = play(model)
@@ -44,7 +44,7 @@ def drawn_by(model):
 
 
 def play(model):
-    """Episodes of the pole."""
+    """Play episodes of the pole with the current model."""
     episodes = knobs.problem_batch_size * knobs.accumulation_steps
     inputs, action, lasted = (torch.zeros(episodes, knobs.problem_seq_len, *size) for size in ((4,), (), ()))
     if plan.with_old_policy:
@@ -59,15 +59,15 @@ def play(model):
         seen = noisy(seen.to(device))
         with torch.no_grad():
             outputs = model(seen)[:, 0]
-            chance = torch.softmax(outputs, -1)[:, 1].cpu()
+            probability = torch.softmax(outputs, -1)[:, 1].cpu()
             if plan.with_old_policy:
                 policy[:, at] = torch.log_softmax(outputs, -1).cpu()
-        right = torch.rand(episodes, generator=source) < chance
+        right = torch.rand(episodes, generator=source) < probability
         inputs[:, at], action[:, at], lasted[:, at] = seen[:, 0].cpu(), right, torch.from_numpy(lasting)
         state = np.where(lasting[:, None], push(state, right.numpy()), state)
     model.train()
     remaining = lasted.flip(1).cumsum(1).flip(1)
-    worth = (1 - 0.99**remaining) / (1 - 0.99)  # 1 for each step to come, discounted
+    worth = (1 - 0.99**remaining) / (1 - 0.99)  # the discounted return: 1 for each step to come
     worth = advantages(worth, lasted)
     targets = torch.stack([action, worth, lasted], 2)
     if plan.with_old_policy:
@@ -76,7 +76,7 @@ def play(model):
 
 
 def images():
-    """Which images come next: epoch after epoch, each in an order of its own."""
+    """Yield the indices of the next images, epoch after epoch, each epoch in its own order."""
     order = torch.empty(0, dtype=torch.int64)
     while True:
         size = knobs.problem_batch_size * knobs.accumulation_steps // knobs.problem_samples
@@ -89,9 +89,10 @@ def images():
 
 
 def answer(model):
-    """Answers to images, each drawn by the policy."""
+    """Let the current policy draw an answer to each of the next images."""
     chosen = next(next_images)
-    inputs, labels = noisy(all_inputs[chosen]), all_targets[chosen]
+    inputs = noisy(all_inputs[chosen])
+    labels = all_targets[chosen]
     if knobs.problem_samples > 1:
         inputs = inputs.repeat_interleave(knobs.problem_samples, 0)
         labels = labels.repeat_interleave(knobs.problem_samples)
@@ -114,14 +115,14 @@ def answer(model):
 
 @inline
 def advantages(worth, lasted):
-    """Return what actions were worth beyond the mean, of the batch or of the answers to one image."""
+    """Return the advantages of the actions: their returns, less a baseline if the knobs ask for one."""
     if knobs.problem_baseline:
         return from_mean(worth, lasted)
     return worth
 
 
 def from_mean(worth, lasted):
-    """What actions were worth beyond the mean of the batch, or of the answers to the same image."""
+    """Subtract the mean return of the batch, or of all answers to the same image."""
     length = knobs.problem_samples if knobs.problem_task == "bandit" and knobs.problem_samples > 1 else worth.numel()
     values, there = worth.view(-1, length), lasted.view(-1, length)
     count = there.sum(1, keepdim=True)

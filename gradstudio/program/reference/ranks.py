@@ -16,7 +16,7 @@ model: Any
 
 
 def average(tensors):
-    """Return the means of tensors over the ranks, which are taken in one call."""
+    """Return the means of these tensors over the ranks, computed in a single all-reduce."""
     flat = torch.cat([tensor.flatten() for tensor in tensors]).mul_(1 / world)
     dist.all_reduce(flat)
     parts = flat.split([tensor.numel() for tensor in tensors])
@@ -24,7 +24,7 @@ def average(tensors):
 
 
 class WithSpare(nn.Module):
-    """A model beside a parameter that no forward pass uses."""
+    """A model together with a parameter that no forward pass uses."""
 
     def __init__(self, model):
         super().__init__()
@@ -36,7 +36,7 @@ class WithSpare(nn.Module):
 
 
 def forward_of_all(norm):
-    """Return the forward pass of a batch norm over the examples of all ranks; torch's SyncBatchNorm needs GPUs."""
+    """Return a batch norm's forward pass over the examples of all ranks; torch's SyncBatchNorm needs GPUs."""
 
     def forward(inputs):
         dtype, inputs = inputs.dtype, inputs.float()
@@ -52,7 +52,7 @@ def forward_of_all(norm):
 
 @inline
 def replica():
-    """Return what each rank has a copy of."""
+    """Return the module that every rank has a copy of."""
     return WithSpare(model) if knobs.distributed_unused_parameter else model
 
 

@@ -8,8 +8,8 @@ from gradstudio.program.reference.pieces import *
 
 @inline
 def climb():
-    """Go to where the loss is highest nearby."""
-    global told, grad_norm, places, origin, loss, index
+    """Move the weights to where the loss is highest nearby (Foret 2021)."""
+    global step_loss, grad_norm, places, origin, loss, index
     if knobs.optimizer_sam_rho > 0:
         if not knobs.mistakes_never_zero_grad:
             zero_grad()
@@ -23,7 +23,7 @@ def climb():
             if plan.many:
                 losses.append(loss.detach())
             else:
-                told = loss.detach()
+                step_loss = loss.detach()
         phase("clip")
         grad_norm = nn.utils.get_total_norm([parameter.grad for parameter in trainable()])
         places = [*trainable(), *model.buffers()]

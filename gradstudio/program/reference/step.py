@@ -12,7 +12,8 @@ from torch.distributed.algorithms.join import Join
 
 from gradstudio.program.reference.sharpness_aware import *
 
-told: Any
+step_loss: Any
+figures: Any
 grad_norm: Any
 everybody: Any
 before_spike: Any
@@ -142,7 +143,7 @@ with Join([parallel]) if plan.joins else nullcontext():  # a rank without batche
                     if plan.many:
                         losses.append(loss.detach())
                     else:
-                        told = loss.detach()
+                        step_loss = loss.detach()
             elif plan.many:
                 losses.append(loss.detach())
         phase("data")
@@ -245,11 +246,11 @@ with Join([parallel]) if plan.joins else nullcontext():  # a rank without batche
             measured.append((loss_of_step(), grad_norm.item()))
         elif plan.ranks:
             # The mean loss, and the gradient norm of rank 0
-            told = [loss_of_step() / world, grad_norm.item() if rank == 0 else 0.0]
-            told = torch.tensor(told, dtype=torch.float64, device=device)
-            dist.all_reduce(told)
+            figures = [loss_of_step() / world, grad_norm.item() if rank == 0 else 0.0]
+            figures = torch.tensor(figures, dtype=torch.float64, device=device)
+            dist.all_reduce(figures)
             if rank == 0:
-                print(step, told[0].item(), f"{told[1]:.9g}")
+                print(step, figures[0].item(), f"{figures[1]:.9g}")
         elif plan.measures:
             print(step, loss_of_step(), f"{grad_norm:.9g}")
         if (

@@ -8,14 +8,14 @@ from gradstudio.program.reference.ranks import *
 
 
 def one_cycle(share):
-    """Up from 1/25 in the first 30 %, then down to 1/250,000 (Smith 2018), as torch's OneCycleLR does."""
+    """Rise from 1/25 in the first 30 %, then fall to 1/250,000 (Smith 2018), as torch's OneCycleLR does."""
     if share < 0.3:
         return 1 / 25 + (1 - 1 / 25) * 0.5 * (1 - math.cos(math.pi * share / 0.3))
     return 1 / 250_000 + (1 - 1 / 250_000) * 0.5 * (1 + math.cos(math.pi * (share - 0.3) / (1 - 0.3)))
 
 
 def factor(taken):
-    """On the learning rate, after so many optimizer steps."""
+    """Return the factor on the learning rate after this many optimizer steps."""
     if plan.rises and taken < knobs.schedule_warmup_steps:  # warmup
         return (taken + 1) / knobs.schedule_warmup_steps
     if plan.falls:
@@ -37,7 +37,7 @@ def factor(taken):
 
 
 def stochastic(weights, source):
-    """Rounded to bfloat16, up with a chance that is the share of the way there (Gupta 2015)."""
+    """Round to bfloat16, up with a probability equal to the fraction that is cut off (Gupta 2015)."""
     chance = torch.randint(0, 1 << 16, weights.shape, generator=source, dtype=torch.int32).to(device)
     bits = (weights.view(torch.int32) + chance) & -(1 << 16)
     return torch.where(weights.isfinite(), bits.view(torch.float32), weights)
@@ -59,7 +59,7 @@ class Lion(torch.optim.Optimizer):
 
 
 def orthogonal(matrix):
-    """All singular values near 1, by five steps of Newton and Schulz."""
+    """Bring all singular values of a matrix near 1, by five Newton-Schulz steps."""
     tall = matrix.shape[0] > matrix.shape[1]
     x = matrix.T if tall else matrix
     x = x / (x.norm() + 1e-7)
@@ -70,7 +70,7 @@ def orthogonal(matrix):
 
 
 class Muon(torch.optim.Optimizer):
-    """Momentum that is made orthogonal, for matrices (Jordan 2024); AdamW for the others."""
+    """Orthogonalized momentum for matrices (Jordan 2024); AdamW for all other parameters."""
 
     @torch.no_grad()
     def step(self):  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -97,12 +97,12 @@ class Muon(torch.optim.Optimizer):
 
 
 def corrected(beta, step):
-    """Return the decay that makes a running mean without a bias towards 0."""
+    """Return the decay with which a running mean has no bias towards its initial 0."""
     return beta * (1 - beta ** (step - 1)) / (1 - beta**step)
 
 
 class StableAdamW(torch.optim.Optimizer):
-    """AdamW whose step is divided by the root mean square of g / sqrt(v), where that is above 1 (Wortsman 2023)."""
+    """AdamW whose step is divided by the root mean square of g / sqrt(v) if that is above 1 (Wortsman 2023)."""
 
     @torch.no_grad()
     def step(self):  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -123,7 +123,7 @@ class StableAdamW(torch.optim.Optimizer):
 
 
 class ScheduleFree(torch.optim.Optimizer):
-    """Schedule-Free AdamW (Defazio 2024): the gradient is taken at y = (1 - beta1) z + beta1 x; x is to be used."""
+    """Schedule-Free AdamW (Defazio 2024): gradients are taken at y = (1 - beta1) z + beta1 x; the result is x."""
 
     @torch.no_grad()
     def step(self):  # pyright: ignore[reportIncompatibleMethodOverride]

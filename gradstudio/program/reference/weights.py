@@ -14,7 +14,8 @@ layer: Any
 
 
 def unit_variance(weight, sums):
-    """Layer-sequential unit variance (Mishkin and Matas 2015): scale weights until outputs have the deviation."""
+    """Layer-sequential unit variance (Mishkin and Matas 2015): scale each weight until its sums have the wanted
+    deviation."""
     for _ in range(10):
         deviation = sums().std().item() / knobs.model_init_gain
         if deviation == 0 or not math.isfinite(deviation) or abs(deviation - 1) <= 0.1:
@@ -47,7 +48,7 @@ def is_activated(name):
 
 @inline
 def draw_weight(name, parameter, nonlinearity, orthogonal_gain):
-    """Draw a weight. The gates of an LSTM or GRU have activations of their own."""
+    """Draw a weight. The gates of an LSTM or GRU have their own activations."""
     if knobs.model_init == "default":
         if knobs.model_init_gain != 1:
             parameter.mul_(knobs.model_init_gain)
@@ -71,7 +72,7 @@ def draw_weight(name, parameter, nonlinearity, orthogonal_gain):
 
 @inline
 def one_layer(inputs):
-    """Return a recurrent layer without weights of its own."""
+    """Return a recurrent layer that shares no weights with the network."""
     if knobs.model_kind == "lstm":
         return nn.LSTM(inputs, knobs.model_width, batch_first=True, device="meta")
     if knobs.model_kind == "gru":
@@ -166,7 +167,7 @@ if not plan.own and knobs.model_init == "lsuv" and knobs.model_init_gain != 0:
 
 @inline
 def weights_of_branches():
-    """Return the weights that are between two residuals."""
+    """Return the weights on the branch of each residual."""
     if knobs.model_kind == "transformer":
         return [
             layer.weight

@@ -10,7 +10,7 @@ import numpy as np
 
 from gradstudio.core.assignment import AssignmentError
 from gradstudio.core.diagnosis.finding import Finding
-from gradstudio.core.exam import LONGEST_CHOICE, MOST_FIXED, MOST_STEPS, SEEDS, TASK, Exam, Hidden
+from gradstudio.core.exam import LONGEST_CHOICE, MOST_FIXED, MOST_STEPS, SEEDS, TASK, Exam, HiddenPart
 from gradstudio.core.experiment import KNOBS, Experiment, parse_assignment
 from gradstudio.core.knobs import KnobError, Value, format_value
 from gradstudio.core.planned_changes import read_timeline
@@ -23,7 +23,7 @@ from gradstudio.session.course.drawn_faults.kinds import DrawnFault, Kind
 from gradstudio.session.course.promises import Training
 from gradstudio.session.record.ranked_findings import ranked_findings
 from gradstudio.session.record.run import Run
-from gradstudio.session.record.run_outcome import HARMED, harmed, learned_little
+from gradstudio.session.record.run_outcome import HARMED, is_harmed, learned_little
 
 DRAWS = 60  # of faults until one makes an exam
 LAST_SEED = int(KNOBS["run.seed"].maximum) - SEEDS + 1  # of a run that is tried with SEEDS seeds
@@ -175,7 +175,7 @@ def _aims(
         healed = _train(experiment, timeline, fix, seed, train)
         if healed.status != "finished" or healed.accuracy is None or learned_little(healed, least):
             return None
-        if not harmed(_train(experiment, timeline, {}, seed, train), healed):
+        if not is_harmed(_train(experiment, timeline, {}, seed, train), healed):
             return None
         aims[str(seed)] = healed.accuracy
     return aims
@@ -222,7 +222,7 @@ def _exam(
     shown: Sequence[str] = (),
 ) -> Exam:  # fmt: skip
     held = _without(fix, (*TASK, *locked))
-    hidden = Hidden(
+    hidden = HiddenPart(
         knobs=experiment.changed_knobs(), timeline=list(timeline), right=right, aims=aims,
         fix=[f"{name}={format_value(value)}" for name, value in fix.items()],
     )  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Literal
 
-from gradstudio.core.experiment import Experiment, differing, parse_assignment
+from gradstudio.core.experiment import Experiment, differing_values, parse_assignment
 from gradstudio.core.knobs import values_text
 from gradstudio.core.lesson import LessonStep
 from gradstudio.core.presets import Preset, Promise
@@ -186,7 +186,7 @@ class Progress:
             return
         if promises.why_not_healthy(run, promise):
             return
-        changed = differing(self.preset.experiment, run.in_force)
+        changed = differing_values(self.preset.experiment, run.in_force)
         others = {name: value for name, value in changed.items() if name.partition(".")[0] != "run"}
         told_so_far = self.preset.experiment.with_texts(
             [text for step in self.preset.lesson[:place] for text in step.knobs]

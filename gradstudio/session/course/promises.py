@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Literal, NamedTuple, get_args
 
 from gradstudio.core.events import Change
-from gradstudio.core.experiment import Experiment, differing, parse_assignment
+from gradstudio.core.experiment import Experiment, differing_values, parse_assignment
 from gradstudio.core.lesson import LessonStep, MapStep
 from gradstudio.core.presets import Preset, Promise
 from gradstudio.core.text import number
@@ -139,7 +139,11 @@ def why_not_by_hand(preset: Preset) -> str:
             if experiment[name] != value and not experiment.applies(name):
                 return f"step {at} of the lesson sets {name}, which has no effect there: set it before what takes that"
             experiment = experiment.with_value(name, value)
-        if step.map == "made" and proposed and (other := set(differing(preset.experiment, experiment)) - proposed.free):
+        if (
+            step.map == "made"
+            and proposed
+            and (other := set(differing_values(preset.experiment, experiment)) - proposed.free)
+        ):
             return f"step {at} of the lesson makes its map with another {', '.join(sorted(other))} than the preset"
         if step.explain and not step.knobs and (other := _changed_knobs(preset.experiment, experiment)):
             return (
@@ -149,7 +153,7 @@ def why_not_by_hand(preset: Preset) -> str:
 
 
 def _changed_knobs(preset: Experiment, asked: Experiment) -> list[str]:
-    return sorted(name for name in differing(preset, asked) if name.partition(".")[0] != "run")
+    return sorted(name for name in differing_values(preset, asked) if name.partition(".")[0] != "run")
 
 
 def why_no_answer(step: LessonStep, run: Run) -> str:
@@ -193,7 +197,7 @@ class Runs:
         step = last_healthy_step(broken)
         if step is None:
             return None
-        wanted = differing(broken.values_at(step), experiment)
+        wanted = differing_values(broken.values_at(step), experiment)
         run = fork(broken, step, changes=tuple(Change(step, name, value) for name, value in wanted.items()))
         self._train(run)
         self._branches.append((broken, experiment, run))

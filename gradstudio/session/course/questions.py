@@ -9,7 +9,7 @@ import re
 import numpy as np
 
 from gradstudio.core import measure
-from gradstudio.core.experiment import differing, parse_assignment
+from gradstudio.core.experiment import differing_values, parse_assignment
 from gradstudio.core.history import History
 from gradstudio.core.lesson import Choice, Explain, LessonStep
 from gradstudio.core.measure import Comparison, Measure, Part
@@ -31,7 +31,7 @@ def is_about(step: LessonStep, run: Run, preset: Preset) -> bool:
     if step.knobs:
         return all(run.in_force[name] == value for name, value in map(parse_assignment, step.knobs))
     planned = {(change.knob, change.value) for change in preset.timeline}
-    asked = differing(preset.experiment, run.experiment)
+    asked = differing_values(preset.experiment, run.experiment)
     turned = {change.knob for change in list(run.timeline) if (change.knob, change.value) not in planned}
     return not any(name.partition(".")[0] != "run" for name in {*asked, *turned})
 

@@ -16,7 +16,7 @@ from gradstudio.core import assignment
 from gradstudio.core.assignment import AssignmentError, Sheet
 from gradstudio.core.events import Change
 from gradstudio.core.exercise import MOST_RUNS, Exercise, ExerciseRun
-from gradstudio.core.experiment import differing
+from gradstudio.core.experiment import differing_values
 from gradstudio.core.knobs import format_value
 from gradstudio.core.lesson import Part
 from gradstudio.core.text import clean, one_line, plural
@@ -98,7 +98,7 @@ def why_not(run: Run, asked_run: ExerciseRun, seed: int) -> str:
         return "was watched, and not trained by the studio"
     if run.status not in ENDED:
         return f"has not ended by itself ({run.status})"
-    differs = differing(asked_run.starts_with(seed), run.experiment)
+    differs = differing_values(asked_run.starts_with(seed), run.experiment)
     differs.pop("run.device", None)
     if differs:
         return f"has {', '.join(f'{name} = {format_value(value)}' for name, value in sorted(differs.items())[:3])}"
@@ -138,7 +138,7 @@ def hand_in(library: Library, sheet: Worksheet, exercise: Exercise) -> tuple[Wor
     return sheet.with_seal([evidence_of(runs[asked.name], asked) for asked in exercise.run]), runs
 
 
-def unanswered(sheet: Worksheet, exercise: Exercise) -> str:
+def unanswered_questions(sheet: Worksheet, exercise: Exercise) -> str:
     """Return which questions have no answer, as a sentence; "" if each has one."""
     names = [f"q{place}" for place in range(1, len(exercise.question) + 1)]
     empty = [name for name in names if not sheet.answers.get(name, "").strip()]

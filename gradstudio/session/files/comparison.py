@@ -40,7 +40,7 @@ class ComparisonError(ValueError):
 
 
 @dataclass(frozen=True)
-class Setting:
+class KnobDifference:
     """A knob that differs between the runs: its first value, its changes, and whether it had an effect, for each run in
     order."""
 
@@ -80,7 +80,7 @@ class Comparison:
     """The result of `compare`. Each run is compared with the first."""
 
     members: tuple[Member, ...]
-    settings: tuple[Setting, ...]
+    settings: tuple[KnobDifference, ...]
     surroundings: dict[str, tuple[str, ...]]  # facts of the environment that differ, such as torch, of every run
 
     def figure_texts(self) -> list[tuple[str, list[str]]]:
@@ -167,15 +167,15 @@ def curves_csv(runs: Sequence[Run], file: BinaryIO) -> None:
     csv_table.write_columns(file, head, 0, max(lengths), read)
 
 
-def _settings(runs: Sequence[Run]) -> list[Setting]:
+def _settings(runs: Sequence[Run]) -> list[KnobDifference]:
     settings = []
     files = tuple(_file(run) for run in runs)
     if len(set(files)) > 1:
-        settings.append(Setting("studio_file", files, ((),) * len(runs), (True,) * len(runs)))
+        settings.append(KnobDifference("studio_file", files, ((),) * len(runs), (True,) * len(runs)))
     scripts = [dict(run.watched.all_facts) if run.watched else {} for run in runs]
     for name in dict.fromkeys(name for told in scripts for name in told):
         if len(set(values := tuple(told.get(name, "–") for told in scripts))) > 1:
-            settings.append(Setting(name, values, ((),) * len(runs), (True,) * len(runs)))
+            settings.append(KnobDifference(name, values, ((),) * len(runs), (True,) * len(runs)))
     courses = [run.course for run in runs]
     values_of = [
         {} if run.watched else {knob.name: value for knob, value in run.experiment.items()} for run in runs
@@ -194,7 +194,7 @@ def _settings(runs: Sequence[Run]) -> list[Setting]:
                 name not in known or (run.experiment.applies(name) or run.in_force.applies(name))
                 for run, known in zip(runs, values_of, strict=True)
             )
-            settings.append(Setting(name, values, changes, applies))
+            settings.append(KnobDifference(name, values, changes, applies))
     return settings
 
 

@@ -65,7 +65,7 @@ class StepOperation(StrictPart):
     gradient: Entries | None = None
 
 
-class Replayed(StrictPart):
+class ReplayedStep(StrictPart):
     """The replayed fatal step. `same`: the value was born in the same call as in the recording."""
 
     same: bool
@@ -89,7 +89,7 @@ class TriedFix(StrictPart):
 
 
 Answer = TypeVar("Answer")
-REPLAYED: TypeAdapter[Replayed] = TypeAdapter(Replayed)
+REPLAYED: TypeAdapter[ReplayedStep] = TypeAdapter(ReplayedStep)
 FIXES: TypeAdapter[list[TriedFix]] = TypeAdapter(list[TriedFix])
 
 

@@ -118,12 +118,12 @@ def learn_stages(
             ASKED.learn(each, answer)
 
 
-def cached(experiment: Experiment) -> FootprintAndCures | None:
+def cached_footprint(experiment: Experiment) -> FootprintAndCures | None:
     """Return the memory use of a step of an experiment, and the cures, if cached."""
     return ASKED.get(experiment)
 
 
-def alike(experiment: Experiment) -> Experiment:
+def representative(experiment: Experiment) -> Experiment:
     """Return the representative of all experiments with the same memory use."""
     return experiment.with_values({name: Experiment()[name] for name in _WITHOUT_SHAPE})
 
@@ -138,4 +138,4 @@ def _stages(experiment: Experiment, planned: Iterable[Change]) -> list[Experimen
 
 def _key(experiment: Experiment) -> str:
     """Return the values that determine the memory use of an experiment."""
-    return presets.to_toml(Preset(id="asked", title="", experiment=alike(experiment)))
+    return presets.to_toml(Preset(id="asked", title="", experiment=representative(experiment)))

@@ -40,8 +40,8 @@ def write(connection: sqlite3.Connection, run: str, part: str, number: int, crc:
 
 @contextmanager
 def updating(connection: sqlite3.Connection, run: str) -> Iterator[None]:
-    """Write the checksums of a run's row after it was created or changed, within a transaction. Earlier damage stays
-    detectable."""
+    """Create or change a run's row in this context, and then write its checksums, within one transaction. Earlier
+    damage stays detectable."""
     before = _of_line(connection, run)
     query = "SELECT part, crc FROM checksums WHERE run = ? AND part IN (?, ?)"
     known = dict(connection.execute(query, (run, LIST, RUN)).fetchall())

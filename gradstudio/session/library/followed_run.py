@@ -13,7 +13,7 @@ from gradstudio.core.text import first_line
 from gradstudio.session.library import checksums, interrupted_runs, stored_snapshots
 from gradstudio.session.library.packing import pack
 from gradstudio.session.library.requests import Request, RequestReader
-from gradstudio.session.library.run_values import GROWING, WHOLE, changing, dumps, fixed_columns
+from gradstudio.session.library.run_values import GROWING, WHOLE, changing_columns, dumps, fixed_columns
 from gradstudio.session.library.store import Library
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import RemoteSnapshots, Snapshots
@@ -49,11 +49,11 @@ class FollowedRun:
         self,
         run: Run,
         snapshots: Snapshots | RemoteSnapshots | None,
-        hear: Callable[[Request], object] | None,
+        on_request: Callable[[Request], object] | None,
         gather: Callable[[], object] | None,
     ) -> None:
         self.run, self._snapshots = run, snapshots
-        self._hear, self._gather = hear, gather
+        self._on_request, self._gather = on_request, gather
         self._fixed = fixed_columns(run) | {"process": interrupted_runs.this_process()}
         self._id = self._fixed["id"]
         self._written = _WrittenParts()
@@ -67,9 +67,9 @@ class FollowedRun:
 
     def listen(self, library: Library) -> None:
         """Pass on the requests of other programs since the run was added to the library."""
-        if self._hear is not None and self._written.columns:
+        if self._on_request is not None and self._written.columns:
             for request in self._hearing.news(library):
-                self._hear(request)
+                self._on_request(request)
 
     def forget(self) -> None:
         """Assume that nothing of the run is written, and nothing requested of it."""
@@ -86,7 +86,7 @@ class FollowedRun:
         }
         now = before._replace(
             rows=rows,
-            columns=changing(run, history, rows),
+            columns=changing_columns(run, history, rows),
             lists={kind: (each.length, each.checksum) for kind, each in grown.items()},
             whole={kind: [dumps(entry) for entry in entries(run)] for kind, entries in WHOLE.items()},
         )
@@ -144,7 +144,7 @@ class FollowedRun:
             )
             for start in range(piece, rows, BLOCK):
                 piece, stop = start, min(start + BLOCK, rows)
-                content = (start, stop - start, *packed(history, start, stop))
+                content = (start, stop - start, *pack_rows(history, start, stop))
                 connection.execute("INSERT INTO rows VALUES (?, ?, ?, ?, ?)", (self._id, *content))
                 checksums.write(connection, self._id, checksums.ROWS, start, checksums.of_values(content))
                 self._write_rank_rows(connection, history, start, stop)
@@ -166,7 +166,7 @@ def _grown(entries: list[Any], encode: Callable[[Any], list[Any]], length: int, 
     return _Grown(start, new, len(entries), checksums.of_values(new, checksum))
 
 
-def packed(history: History, start: int, stop: int) -> tuple[bytes, bytes]:
+def pack_rows(history: History, start: int, stop: int) -> tuple[bytes, bytes]:
     """Return the columns and the layers of rows start to stop, as bytes."""
     layers = np.stack([history.layer_metric(name, start, stop) for name in LAYER_METRICS], 1)
     return pack(history.table(start, stop)), pack(layers)

@@ -12,7 +12,7 @@ from typing import Any
 from gradstudio.core.text import LONGEST_TITLE, shorten
 from gradstudio.session.library import checksums, interrupted_runs
 from gradstudio.session.library.checksums import LISTED, ChecksumError, of_half
-from gradstudio.session.library.conforming import MOST_STEPS, conforming
+from gradstudio.session.library.field_types import MOST_STEPS, check_types
 from gradstudio.session.library.run_values import loads
 from gradstudio.session.record.run import OVER
 
@@ -125,7 +125,7 @@ def _entry(row: sqlite3.Row, crc: int | None, *, watched: bool, findings: tuple[
             tags=tuple(tags) if isinstance(tags, list) else tags, deleted=row["deleted"] is not None,
             parent=row["parent"], parent_step=row["parent_step"], watched=watched, findings=findings,
         )  # fmt: skip
-        if 0 <= conforming(entry).started <= _LATEST and 0 <= entry.steps <= MOST_STEPS:
+        if 0 <= check_types(entry).started <= _LATEST and 0 <= entry.steps <= MOST_STEPS:
             return _within_limits(entry)
     except DAMAGE:
         pass
@@ -151,7 +151,7 @@ def _within_limits(entry: Entry) -> Entry:
     )  # fmt: skip
 
 
-def lacking(connection: sqlite3.Connection, path: Path) -> str:
+def missing_log(connection: sqlite3.Connection, path: Path) -> str:
     """Return what is missing from a library without a log whose runs seem to be written: it is a copy."""
     with suppress(sqlite3.Error):
         runs = connection.execute("SELECT * FROM runs").fetchall()

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from gradstudio.core import presets
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.events import MOST_CHANGES, Change, Event
-from gradstudio.core.experiment import Experiment, differing, find_knob
+from gradstudio.core.experiment import Experiment, differing_values, find_knob
 from gradstudio.core.history import History
 from gradstudio.core.knobs import of_today
 from gradstudio.core.loop_calls import Loop
@@ -21,7 +21,7 @@ from gradstudio.core.row import AccumulationError, Activation, Activations, Laye
 from gradstudio.core.strict_json import encode_floats
 from gradstudio.core.text import clean
 from gradstudio.core.unknown import UNKNOWN, is_known
-from gradstudio.session.library.conforming import conforming
+from gradstudio.session.library.field_types import check_types
 from gradstudio.session.record.run import JoinedBatch, Run, Status
 from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.record.watched_script import WatchedScript
@@ -46,7 +46,9 @@ WHOLE: dict[str, Callable[[Run], Sequence[Any]]] = {
     "provenance": lambda run: [provenance_values(run.provenance)] if run.provenance else [],
     "watched": lambda run: [_values(run.watched)] if run.watched else [],
     "asked": lambda run: [_values(change) for change in run.asked],
-    "at_fork": lambda run: [list(pair) for pair in differing(run.experiment, run.at_fork or run.experiment).items()],
+    "at_fork": lambda run: [
+        list(pair) for pair in differing_values(run.experiment, run.at_fork or run.experiment).items()
+    ],
 }
 
 
@@ -61,8 +63,8 @@ def fixed_columns(run: Run) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def changing(run: Run, history: History, steps: int) -> dict[str, Any]:
-    """Return the columns that change as the run goes on. `steps` of its rows are written."""
+def changing_columns(run: Run, history: History, steps: int) -> dict[str, Any]:
+    """Return the columns of the table `runs` that change while the run trains, up to its first `steps` rows."""
     return {
         "title": clean(run.title), "status": run.status, "message": clean(run.message), "refused": run.refused,
         "accuracy": dumps(run.accuracy),
@@ -89,7 +91,7 @@ def run_from(
     _take_notes(history, entries)
     provenances = [provenance_of(values) for values in entries.get("provenance", [])]
     experiment = presets.parse(row["experiment"], Path(row["id"])).experiment
-    line = conforming(
+    line = check_types(
         _Line(
             row["id"], row["title"], row["started"], row["message"], row["seconds"], loads(row["accuracy"]),
             row["first_nonfinite_step"], tuple(loads(row["compare_at"])), tuple(loads(row["environment"]).items()),
@@ -113,7 +115,7 @@ def run_from(
         events=_events(entries.get("event", [])),
         timeline=list(_changes(entries.get("change", []))),
         refusals=_events(entries.get("refusal", [])),
-        compared=[conforming(JoinedBatch(*comparison)) for comparison in entries.get("compared", [])],
+        compared=[check_types(JoinedBatch(*comparison)) for comparison in entries.get("compared", [])],
         findings={finding.rule: finding for finding in map(_finding, entries.get("finding", []))},
         first_nonfinite_step=line.first_nonfinite_step,
         provenance=provenances[-1] if provenances else None,
@@ -167,17 +169,17 @@ def _preset(row: Mapping[str, Any]) -> Preset:
 def _take_notes(history: History, entries: Mapping[str, list[Any]]) -> None:
     """Add the notes beside the rows to a history."""
     history.loops += [
-        (int(step), conforming(Loop(tuple(calls), *rest))) for step, calls, *rest in entries.get("loop", [])
+        (int(step), check_types(Loop(tuple(calls), *rest))) for step, calls, *rest in entries.get("loop", [])
     ]
     history.settings += [
-        (int(step), _of_today(conforming(Settings(*values)))) for step, *values in entries.get("settings", [])
+        (int(step), _of_today(check_types(Settings(*values)))) for step, *values in entries.get("settings", [])
     ]
-    history.accumulated += [conforming(AccumulationError(*values)) for values in entries.get("accumulated", [])]
+    history.accumulated += [check_types(AccumulationError(*values)) for values in entries.get("accumulated", [])]
     history.activations += [
-        conforming(Activations(step, tuple(conforming(Activation(*values)) for values in layers)))
+        check_types(Activations(step, tuple(check_types(Activation(*values)) for values in layers)))
         for step, layers in entries.get("activations", [])
     ]
-    history.logged += [conforming(Logged(*values)) for values in entries.get("logged", [])]
+    history.logged += [check_types(Logged(*values)) for values in entries.get("logged", [])]
     known = {layer.name for layer in history.layers}
     for step, *names in entries.get("unused", []):
         if not known.issuperset(names):
@@ -188,7 +190,7 @@ def _take_notes(history: History, entries: Mapping[str, list[Any]]) -> None:
 def _changes(entries: Sequence[list[Any]]) -> tuple[Change, ...]:
     if len(entries) > 10 * MOST_CHANGES:  # a branch has those of its parent too
         raise ValueError(f"{len(entries):,} changes, which no run has")
-    changes = tuple(conforming(Change(*change)) for change in entries)
+    changes = tuple(check_types(Change(*change)) for change in entries)
     for change in changes:
         find_knob(change.knob)  # KnobError for a name that is not a knob
     return tuple(replace(change, value=of_today(change.knob, change.value)) for change in changes)
@@ -199,12 +201,12 @@ def _of_today(settings: Settings) -> Settings:
 
 
 def _events(entries: Sequence[list[Any]]) -> list[Event]:
-    return [conforming(Event(*event)) for event in entries]
+    return [check_types(Event(*event)) for event in entries]
 
 
 def _finding(values: list[Any]) -> Finding:
     fields: list[Any] = [tuple(value) if isinstance(value, list) else value for value in values]
-    return conforming(Finding(*fields))
+    return check_types(Finding(*fields))
 
 
 def _script(entries: Sequence[list[Any]]) -> WatchedScript | None:
@@ -212,7 +214,7 @@ def _script(entries: Sequence[list[Any]]) -> WatchedScript | None:
         return None
     script, arguments, sha256, every, facts, *log = entries[-1]
     pairs = tuple((key, value) for key, value in facts)
-    return conforming(WatchedScript(script, tuple(arguments), sha256, every, pairs, *log))
+    return check_types(WatchedScript(script, tuple(arguments), sha256, every, pairs, *log))
 
 
 def provenance_values(provenance: Provenance) -> dict[str, Any]:
@@ -222,15 +224,15 @@ def provenance_values(provenance: Provenance) -> dict[str, Any]:
 
 def provenance_of(values: dict[str, Any]) -> Provenance:
     """Return the provenance from its stored values."""
-    chain = tuple(conforming(Operation(**made)) for made in values["chain"])
+    chain = tuple(check_types(Operation(**made)) for made in values["chain"])
     growth = tuple((str(place), float(value)) for place, value in values["growth"])
     lists = {"layers": tuple(values["layers"]), "ranks": tuple(values.get("ranks", ()))}
-    return conforming(Provenance(**{**values, **lists, "chain": chain, "growth": growth}))
+    return check_types(Provenance(**{**values, **lists, "chain": chain, "growth": growth}))
 
 
 def layers_from(text: str) -> tuple[Layer, ...]:
     """Return the layers that `changing` wrote."""
-    return tuple(conforming(Layer(*layer)) for layer in loads(text))
+    return tuple(check_types(Layer(*layer)) for layer in loads(text))
 
 
 def dumps(value: Any) -> str:

@@ -118,9 +118,9 @@ def _runs(old: sqlite3.Connection) -> set[str]:
 
 
 def lines(old: sqlite3.Connection, run: str) -> list[tuple[str, Sequence[Any]]]:
-    """Return the rows of a run, each with its table; none if it cannot be read completely. Unreadable snapshots are
-    left out: they are as large as everything else together, and can be recomputed. So are the rows of ranks, which are
-    not essential, and checksums, as a run with only some of them would not be read."""
+    """Return the rows of a run, each with its table; none if the run cannot be read completely. Unreadable snapshots
+    are left out, as they can be recomputed, and so are the rows of ranks, which are not essential. Checksums are left
+    out too: a run with only some of them would not be read."""
     read: list[tuple[str, Sequence[Any]]] = []
     left_out: list[str] = []
     for table in ("runs", "rows", "entries", "rank_rows", "snapshots", "checksums"):

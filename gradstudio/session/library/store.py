@@ -31,8 +31,8 @@ from gradstudio.session.library.run_entries import (
     LOST,
     MOST_TAGS,
     Entry,
-    lacking,
     lines,
+    missing_log,
     outcome_of,
     searchable_text,
 )
@@ -65,7 +65,7 @@ class Library:
             raise NoLibraryError(str(fault)) from None
         self._prepare(connection, file)
         if without_log and schema.keeps_log(path):
-            self.lacks = lacking(connection, path)
+            self.lacks = missing_log(connection, path)
 
     def close(self) -> None:
         """Close the connection."""

@@ -28,7 +28,7 @@ _HEADER = struct.Struct("<Id")  # checksum, seconds
 def pack(run: Run, snapshots: Snapshots | RemoteSnapshots) -> list[tuple[int, bytes]]:
     """Return step and bytes of the snapshots to write."""
     if not isinstance(snapshots, Snapshots):
-        return snapshots.packed(run)
+        return snapshots.pack(run)
     return [(kept.step, _pack(kept)) for kept in chosen(run, snapshots)]
 
 

@@ -53,16 +53,16 @@ class LibraryWriter:
         self,
         run: Run,
         snapshots: Snapshots | RemoteSnapshots | None = None,
-        hear: Callable[[Request], object] | None = None,
+        on_request: Callable[[Request], object] | None = None,
         gather: Callable[[], object] | None = None,
     ) -> None:
         """Write this run from now on, and some of its snapshots once it is over. Two functions are called in the thread
-        of this writer: `hear` with the requests of other programs, and `gather` before the run is read, to add pending
-        rows. Any thread may call this."""
+        of this writer: `on_request` with the requests of other programs, and `gather` before the run is read, to add
+        pending rows. Any thread may call this."""
         with self._lock:  # a run that continues after it was over is written again
             self._following = [
                 *(followed for followed in self._following if followed.run is not run),
-                FollowedRun(run, snapshots, hear, gather),
+                FollowedRun(run, snapshots, on_request, gather),
             ]
         self._wake.set()
 

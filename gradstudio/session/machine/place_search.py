@@ -12,7 +12,7 @@ from typing import Any
 import gradstudio
 from gradstudio.core import python_process
 from gradstudio.core.text import brief, one_line
-from gradstudio.core.typed_json import NotConforming, typed
+from gradstudio.core.typed_json import NotConforming, from_plain
 from gradstudio.core.worker_places import Place, what_is_missing
 
 LIMIT = 60.0  # seconds for an answer
@@ -73,15 +73,17 @@ def _checks(told: str) -> dict[str, dict[str, Any]] | None:
 
 def _answer(checks: dict[str, dict[str, Any]]) -> PlaceAnswer:
     try:
-        texts = {name: typed(str, check["text"]) for name, check in checks.items()}
+        texts = {name: from_plain(str, check["text"]) for name, check in checks.items()}
         version, here = texts.get("GradStudio", "an older version"), gradstudio.__version__
         if version != here:
             return PlaceAnswer(problem=f"GradStudio there is {version}: install {here}, as here")
         for name in _NEEDED:
             if name in checks and not checks[name]["ok"]:
-                return PlaceAnswer(problem=f"{name}: {texts[name]}. {typed(str, checks[name]['advice'])}")
+                return PlaceAnswer(problem=f"{name}: {texts[name]}. {from_plain(str, checks[name]['advice'])}")
         devices = [
-            PlaceDevice(typed(str, each["id"]), typed(str, each["name"]), typed(int | None, each["free"]))
+            PlaceDevice(
+                from_plain(str, each["id"]), from_plain(str, each["name"]), from_plain(int | None, each["free"])
+            )
             for each in checks["Devices"]["devices"]
         ]
     except (NotConforming, KeyError, TypeError) as fault:

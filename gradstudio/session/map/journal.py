@@ -226,6 +226,6 @@ def _texts(content: Any) -> dict[str, str]:
     return {str(name): str(value) for name, value in content.items()}
 
 
-def spent(results: dict[Job, CellResult]) -> float:
+def worker_seconds(results: dict[Job, CellResult]) -> float:
     """Return the total seconds that workers spent on the cells."""
     return math.fsum(trained.seconds for trained in results.values())

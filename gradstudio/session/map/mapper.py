@@ -15,13 +15,13 @@ from typing import Literal
 
 from gradstudio.session.map import grid as grids
 from gradstudio.session.map import refine, workers
-from gradstudio.session.map.cells_there import PlaceCells
 from gradstudio.session.map.cluster import Cluster
 from gradstudio.session.map.journal import Journal, JournalError
 from gradstudio.session.map.map_plan import Job, Plan, Spot
 from gradstudio.session.map.map_progress import Progress
 from gradstudio.session.map.outcome import CellResult
 from gradstudio.session.map.place import along
+from gradstudio.session.map.place_cells import PlaceCells
 from gradstudio.session.map.workers import CrewError, Pool
 
 Status = Literal["planned", "running", "paused", "finished", "stopped", "failed"]

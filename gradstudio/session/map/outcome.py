@@ -9,7 +9,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.task_measures import guessing, loss_may_be_negative, loss_of_guessing, why_it_need_not_fall
+from gradstudio.core.task_measures import (
+    accuracy_of_guessing,
+    loss_may_be_negative,
+    loss_of_guessing,
+    why_it_need_not_fall,
+)
 from gradstudio.session.record.run_outcome import LATEST, TOO_LARGE, above_guessing, below_start
 
 Outcome = Literal["learned", "stuck", "diverged", "failed"]
@@ -38,7 +43,7 @@ class Judge:
         self._guess = loss_of_guessing(knobs)
         self._bounded = not loss_may_be_negative(knobs)
         self.by_accuracy = bool(why_it_need_not_fall(knobs))  # the loss does not show whether it learned
-        self._guess_accuracy = guessing(knobs)
+        self._guess_accuracy = accuracy_of_guessing(knobs)
         self._first = math.nan
         self._limit = math.inf
 

@@ -25,7 +25,7 @@ def spot_of(plan: Plan, experiment: Experiment) -> tuple[int, float, float] | No
     return (plan.panels.index(experiment[plan.by]) if plan.by else 0), across, up
 
 
-def differing(plan: Plan, experiment: Experiment) -> list[str]:
+def differing_knobs(plan: Plan, experiment: Experiment) -> list[str]:
     """Return the names of the knobs, besides the mapped ones and the seed, in which an experiment differs from the
     cells of a map, and of those that only one of the two has."""
     free = {*_mapped_knobs(plan), "run.seed"}
@@ -49,7 +49,7 @@ def knobs_place(plan: Plan, experiment: Experiment) -> str:
     here = knobs_in_words(plan, experiment)
     if spot_of(plan, experiment) is None:
         return f"The knobs as they are set ({here}) lie outside of this map."
-    if others := differing(plan, experiment):
+    if others := differing_knobs(plan, experiment):
         return f"The dashed cross is where {here} lies. Other knobs differ from those of this map: {_some(others, 3)}."
     return f"The cross is where the knobs are set: {here}. It can be dragged."
 
@@ -59,7 +59,7 @@ def place_in_words(run: Run, stored: JournalContent) -> str:
     loss."""
     plan, place = stored.plan, spot_of(stored.plan, run.experiment)
     here = knobs_in_words(plan, run.experiment)
-    if others := differing(plan, run.experiment):
+    if others := differing_knobs(plan, run.experiment):
         return f"This run ({here}) is not one of this map: it differs in {_some(others, 4)}."
     if place is None:
         return f"This run ({here}) lies outside of the map."

@@ -11,7 +11,7 @@ from gradstudio.core.presets import MapProposal, Preset
 from gradstudio.core.text import number
 from gradstudio.session.map import map_plan
 from gradstudio.session.map.journal import JournalContent
-from gradstudio.session.map.place import differing, job_of
+from gradstudio.session.map.place import differing_knobs, job_of
 from gradstudio.session.record.run import Run
 
 FIRST = "optimizer.lr"
@@ -45,9 +45,9 @@ def done_with_proposal(stored: JournalContent, run: Run) -> frozenset[str]:
     knobs = [text.partition("=")[0].strip() for text in (proposal.x, proposal.y, proposal.by)] if proposal else []
     if not proposal or knobs != [made.x.knob, made.y.knob, made.by]:
         return frozenset()
-    if set(differing(made, run.preset.experiment)) - proposal.free:
+    if set(differing_knobs(made, run.preset.experiment)) - proposal.free:
         return frozenset()
-    is_cell = job_of(made, run.experiment) is not None and not differing(made, run.experiment)
+    is_cell = job_of(made, run.experiment) is not None and not differing_knobs(made, run.experiment)
     return frozenset({"made", "opened"} if is_cell else {"made"})
 
 

@@ -11,7 +11,7 @@ from gradstudio.session.files import csv_table
 from gradstudio.session.map import grid as grids
 from gradstudio.session.map.axis import Axis
 from gradstudio.session.map.grid import UNTRAINED, Grid
-from gradstudio.session.map.journal import JournalContent, spent
+from gradstudio.session.map.journal import JournalContent, worker_seconds
 from gradstudio.session.map.outcome import OUTCOMES
 
 
@@ -36,7 +36,7 @@ def as_json(stored: JournalContent, path: Path) -> dict[str, Any]:
         "failed": sum(trained.outcome == "failed" for trained in stored.results.values()),
         "outcomes": outcomes if plan.by else outcomes[0],
         "losses": losses if plan.by else losses[0],
-        "seconds": spent(stored.results),
+        "seconds": worker_seconds(stored.results),
         **more,
     }
 

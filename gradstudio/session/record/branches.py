@@ -77,7 +77,7 @@ def _events_at(parent: Run, step: int) -> list[Event]:
     return [*before, Event(step, "branched", f"went on from {parent.title}")]
 
 
-def parting(one: Run, other: Run) -> int:
+def shared_rows(one: Run, other: Run) -> int:
     """Return how many rows two runs of a family share."""
     lines = [{**run.ancestors, run.id: len(run.history)} for run in (one, other)]
     return max((min(end, lines[1][run]) for run, end in lines[0].items() if run in lines[1]), default=0)

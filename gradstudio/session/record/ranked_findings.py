@@ -10,7 +10,7 @@ from gradstudio.core.diagnosis import added_rules, cause_ranking
 from gradstudio.core.diagnosis.birth_remedies import of_birth, of_update
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.diagnosis.median import median
-from gradstudio.core.diagnosis.offered_remedies import fitting
+from gradstudio.core.diagnosis.offered_remedies import with_fitting_remedies
 from gradstudio.core.diagnosis.remedies_as_code import OF_GRADIENTS, as_code
 from gradstudio.core.diagnosis.script_faults import is_observed
 from gradstudio.core.provenance import PHASES
@@ -47,7 +47,7 @@ def _fitting(finding: Finding, run: Run) -> Finding:
     """Return the finding with the matching remedies: knobs to set, or code to change in a watched script."""
     of_plugin = added_rules.lines_of(finding) if added_rules.is_added(finding.rule) else ()
     finding = added_rules.knobs_of(finding) if of_plugin else finding
-    fitted = _with_birth(fitting(finding, run.in_force, run.provenance), run)
+    fitted = _with_birth(with_fitting_remedies(finding, run.in_force, run.provenance), run)
     if run.watched is None:
         return fitted
     optimizer = run.history.settings[-1][1].optimizer if run.history.settings else ""

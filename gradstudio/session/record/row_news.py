@@ -20,7 +20,7 @@ def divergence(row: Row, *, of_log: bool) -> str:
     return f"gradient norm is {number(row.grad_norm)}" if of_log else f"{row.nonfinite} gradient entries are NaN or Inf"
 
 
-def skipped(row: Row, *, in_script: bool) -> str:
+def skip_reason(row: Row, *, in_script: bool) -> str:
     """Return why the update of a row was skipped."""
     if math.isfinite(row.loss) and not row.nonfinite:
         # at the user's request; for a script the notice says why

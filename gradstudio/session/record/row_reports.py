@@ -13,8 +13,8 @@ from gradstudio.session.record import row_news
 from gradstudio.session.record.run import Run
 
 
-class Reported(Protocol):
-    """What takes the reports: the run's writer."""
+class ReportWriter(Protocol):
+    """The interface of the run's writer that the reports go to."""
 
     run: Run
 
@@ -24,7 +24,7 @@ class Reported(Protocol):
     def compare(self, step: int, difference: float | None, problem: str) -> None: ...
 
 
-def look(writer: Reported) -> None:
+def look(writer: ReportWriter) -> None:
     """Report the news of the rows since the last look, and show each to the rules as if it were the latest."""
     run = writer.run
     watch = run.rule_watch
@@ -47,7 +47,7 @@ def look(writer: Reported) -> None:
             writer.find(finding)
 
 
-def _grow(writer: Reported, history: History, row: Row | None, step: int) -> None:
+def _grow(writer: ReportWriter, history: History, row: Row | None, step: int) -> None:
     """Let the rules see one more row, and report its news."""
     stretches = len(history.loops)
     history.grow(writer.run.history, row is not None and row.went_nonfinite)
@@ -59,4 +59,4 @@ def _grow(writer: Reported, history: History, row: Row | None, step: int) -> Non
         return
     writer.compare(step, row.joined_difference, row.joined_problem)
     if row.skipped == 1:
-        writer.note("step_skipped", row_news.skipped(row, in_script=writer.run.watched is not None), step)
+        writer.note("step_skipped", row_news.skip_reason(row, in_script=writer.run.watched is not None), step)

@@ -16,7 +16,7 @@ from gradstudio.core.diagnosis.diagnosis import Diagnosis
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.events import Change, Event
-from gradstudio.core.experiment import Experiment, differing
+from gradstudio.core.experiment import Experiment, differing_values
 from gradstudio.core.gauge_samples import Sample
 from gradstudio.core.history import History
 from gradstudio.core.knobs import Value, value_text, values_text
@@ -143,7 +143,7 @@ class Run:
     def what_changed(self) -> str:
         """The changes that distinguish a branch from its parent, in words."""
         planned = {(change.knob, change.value) for change in self.planned}
-        net = differing(self.at_fork or self.in_force, self.in_force)
+        net = differing_values(self.at_fork or self.in_force, self.in_force)
         told = {change.knob: change.value for change in self.asked if change in self.timeline}
         told |= {knob: value for knob, value in net.items() if (knob, value) not in planned}
         return values_text(told) or "no change"

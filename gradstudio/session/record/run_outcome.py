@@ -50,7 +50,7 @@ def learned_little(run: Run, most: float) -> bool:
     return run.accuracy is None or not run.accuracy > most
 
 
-def harmed(run: Run, healed: Run) -> bool:
+def is_harmed(run: Run, healed: Run) -> bool:
     """Return whether a run is broken compared with the healed one: it diverged, or learned much less."""
     if run.status == "finished" and run.accuracy is not None and healed.accuracy is not None:
         return not run.accuracy > HARMED * healed.accuracy

@@ -65,7 +65,7 @@ class RunWriter:
     # ---- progress
 
     def queue(self) -> None:
-        """Mark the run as taken up by a worker. One that was stopped continues."""
+        """Record that a worker has accepted the run. One that was stopped continues."""
         if self.run.status == "stopped":
             self.note("resumed", "goes on")
         self._values["status"] = "starting"
@@ -85,11 +85,11 @@ class RunWriter:
             self.note("notice", text)
 
     def go_on(self, environment: Mapping[str, str]) -> None:
-        """Mark the run as back behind its last row, here."""
+        """Record that the run continues after its last row, in this environment."""
         self._values["environment"] = environment
 
     def take_rows_before(self, environment: Mapping[str, str]) -> None:
-        """Let the rules see the rows that the run has from the previous one."""
+        """Let the rules see the rows that a run continues from. `environment`: the environment that it continues in."""
         self.go_on(environment)
         self.run.rule_watch.unseen.extend([None] * len(self.run.history))
         self.look()

@@ -14,7 +14,7 @@ import numpy as np
 
 from gradstudio.core.diagnosis.diagnosis import Diagnosis
 from gradstudio.core.diagnosis.finding import Finding
-from gradstudio.core.experiment import Experiment, differing
+from gradstudio.core.experiment import Experiment, differing_values
 from gradstudio.session.record.run import Run
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class RemoteSnapshots(Protocol):
     def steps(self, run: Run) -> list[int]: ...
     def resize(self, budget: int) -> None: ...
     def forget(self, runs: Iterable[str]) -> None: ...
-    def packed(self, run: Run) -> list[tuple[int, bytes]]:
+    def pack(self, run: Run) -> list[tuple[int, bytes]]:
         """Return step and bytes of the snapshots of a run for the library."""
         ...
 
@@ -230,7 +230,7 @@ def same_kind(one: Experiment, other: Experiment) -> bool:
     """Return whether a trainer of one experiment can be brought to any state of the other."""
     if one.studio_file != other.studio_file:
         return False
-    return all(one.find_knob(name).live or name == "run.steps" for name in differing(one, other))
+    return all(one.find_knob(name).live or name == "run.steps" for name in differing_values(one, other))
 
 
 def _serves(snapshot: KeptSnapshot, run: Run) -> bool:

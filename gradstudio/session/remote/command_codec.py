@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gradstudio.core.knobs import Value
-from gradstudio.core.typed_json import NotConforming, plain, typed
+from gradstudio.core.typed_json import NotConforming, from_plain, to_plain
 from gradstudio.session.running.worker_commands import (
     Command,
     Compare,
@@ -26,11 +26,11 @@ def encode(command: Command) -> list[Any]:
     """Return a command as plain values: its name and its arguments."""
     match command:
         case SetKnob(name, value):
-            return ["SetKnob", name, plain(value)]
+            return ["SetKnob", name, to_plain(value)]
         case Stop(leaving):
             return ["Stop", leaving]
         case SetSpeed(speed):
-            return ["SetSpeed", plain(speed)]
+            return ["SetSpeed", to_plain(speed)]
         case WatchGauges(names):
             return ["WatchGauges", sorted(names)]
         case _:
@@ -41,13 +41,13 @@ def decode(given: list[Any]) -> Command:
     """Return the command in a message. NotConforming if it is not one."""
     match given:
         case ["SetKnob", name, value]:
-            return SetKnob(typed(str, name), typed(Value, value))
+            return SetKnob(from_plain(str, name), from_plain(Value, value))
         case ["Stop", leaving]:
-            return Stop(typed(bool, leaving))
+            return Stop(from_plain(bool, leaving))
         case ["SetSpeed", speed]:
-            return SetSpeed(typed(float, speed))
+            return SetSpeed(from_plain(float, speed))
         case ["WatchGauges", names]:
-            return WatchGauges(frozenset(typed(list[str], names)))
+            return WatchGauges(frozenset(from_plain(list[str], names)))
         case [str(name)] if name in _PLAIN:
             return _PLAIN[name]()
     raise NotConforming("no command")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from gradstudio.core.typed_json import typed
+from gradstudio.core.typed_json import from_plain
 from gradstudio.worker.frames import Frame
 from gradstudio.worker.worker_process import WorkerProcess
 
@@ -26,7 +26,7 @@ class OneAnswer:
         self._process.drop(self._number)
         if self._frame is None:
             return None
-        if problem := typed(str, self._frame.head["problem"]):
+        if problem := from_plain(str, self._frame.head["problem"]):
             raise RuntimeError(problem)
         return self._frame.head, self._frame.raw
 

@@ -11,9 +11,9 @@ from typing import Any, cast
 from gradstudio.core.worker_places import Place
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import BUDGET
-from gradstudio.session.remote.family_there import StoredOf, WorkerFamily
 from gradstudio.session.remote.remote_looks import RemoteFuture, RemoteLook, RemoteTrials
 from gradstudio.session.remote.remote_worker import RemoteWorker
+from gradstudio.session.remote.worker_family import StoredOf, WorkerFamily
 from gradstudio.session.remote.worker_pool import WorkerPool, start_at
 from gradstudio.session.running.backend import Backend, LocalBackend, RunFamily
 from gradstudio.session.running.cliff_sampling import CliffSampler

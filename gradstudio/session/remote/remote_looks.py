@@ -8,18 +8,18 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 from weakref import finalize
 
-from gradstudio.core.typed_json import typed
+from gradstudio.core.typed_json import from_plain
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.record.snapshots import Snapshots
-from gradstudio.session.remote.looks_served import FOUND, TRIAL
 from gradstudio.session.remote.run_news import RunReader
+from gradstudio.session.remote.served_looks import FOUND, TRIAL
 from gradstudio.session.running.fix_trials import Trial, Trials, candidates
 from gradstudio.session.running.future_run import FutureRun
 from gradstudio.session.running.step_sampling import StepSampler
 
 if TYPE_CHECKING:
-    from gradstudio.session.remote.family_there import WorkerFamily
+    from gradstudio.session.remote.worker_family import WorkerFamily
     from gradstudio.worker.frames import Frame
     from gradstudio.worker.worker_process import WorkerProcess
 
@@ -77,11 +77,11 @@ class RemoteLook(_RemoteThread, StepSampler):
 
     def take(self, frame: Frame) -> None:
         head = frame.head
-        self.at = typed(int | None, head["at"])
+        self.at = from_plain(int | None, head["at"])
         if "found" in head:
-            setattr(self, self._place, typed(self._type, head["found"], frame.raw))
+            setattr(self, self._place, from_plain(self._type, head["found"], frame.raw))
         if head["over"]:
-            self.problem, self.failure = typed(str, head["problem"]), typed(str, head["failure"])
+            self.problem, self.failure = from_plain(str, head["problem"]), from_plain(str, head["failure"])
             self._finish()
 
     def lose(self, why: str, trace: str) -> None:
@@ -118,18 +118,18 @@ class RemoteTrials(_RemoteThread, Trials):
             case "trial":
                 trial = self.trials[place]
                 for (name, declared), value in zip(TRIAL.items(), head["values"], strict=True):
-                    setattr(trial, name, typed(declared, value))
+                    setattr(trial, name, from_plain(declared, value))
             case "trials":
                 now = head["now"]
                 self.now = None if now is None else self.trials[now]
-                self.failure = typed(str, head["failure"])
+                self.failure = from_plain(str, head["failure"])
                 if head["over"]:
                     self._finish()
 
     def _begin_run(self, trial: Trial, place: int, began: dict[str, Any]) -> None:
         run = self.run_with(trial.remedy)
-        RunWriter(run).identify(typed(str, began["id"]), typed(float, began["started"]))
-        trial.from_step = typed(int, began["from_step"])
+        RunWriter(run).identify(from_plain(str, began["id"]), from_plain(float, began["started"]))
+        trial.from_step = from_plain(int, began["from_step"])
         self._readers[place] = RunReader(run)
         trial.run, self.now = run, trial
 
@@ -162,7 +162,7 @@ class RemoteFuture(_RemoteThread, FutureRun):
         if frame.head["m"] == "run":
             self._reader.take(frame.head, frame.raw)
         else:
-            self.failure = typed(str, frame.head["failure"])
+            self.failure = from_plain(str, frame.head["failure"])
             self._finish()
 
     def lose(self, why: str, trace: str) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
 from gradstudio.core.text import duration, plural
-from gradstudio.core.typed_json import plain, typed
+from gradstudio.core.typed_json import from_plain, to_plain
 from gradstudio.session.footprint import budget
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
@@ -22,7 +22,7 @@ from gradstudio.session.running.worker_commands import UNLIMITED, Command, Stop,
 
 if TYPE_CHECKING:
     from gradstudio.session.library.requests import Request
-    from gradstudio.session.remote.family_there import WorkerFamily
+    from gradstudio.session.remote.worker_family import WorkerFamily
     from gradstudio.worker.frames import Frame
     from gradstudio.worker.worker_process import WorkerProcess
 
@@ -92,7 +92,7 @@ class RemoteWorker:
                 "twin": self._runs[1].id if len(numbers) > 1 else "", "twin_to": numbers[-1],
                 "before": before._numbers[0] if before is not None and before.process is process else 0,
                 "commands": [command_codec.encode(command) for command in commands],
-                **said, "speed": plain(said["speed"]),
+                **said, "speed": to_plain(said["speed"]),
             }
         )  # fmt: skip
         finalize(self, process.post, {"m": "free", "of": numbers[0]}).atexit = False
@@ -182,12 +182,12 @@ class RemoteWorker:
             case "run":
                 self._readers[0].take(frame.head, frame.raw)
             case "line":
-                RunWriter(self.record).at_line(typed(str, frame.head["at"]))
+                RunWriter(self.record).at_line(from_plain(str, frame.head["at"]))
             case "end":
                 run = self.record
-                footprints = typed(list[budget.FootprintAndCures | None], frame.head["footprints"])
+                footprints = from_plain(list[budget.FootprintAndCures | None], frame.head["footprints"])
                 budget.learn_stages(run.in_force, run.to_come, footprints)
-                self._finish(typed(str, frame.head["failure"]))
+                self._finish(from_plain(str, frame.head["failure"]))
 
     def _finish(self, failure: str) -> None:
         self.failure = failure

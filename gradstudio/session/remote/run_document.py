@@ -10,14 +10,14 @@ from typing import Any
 from gradstudio.core import presets
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.events import Change, Event
-from gradstudio.core.experiment import Experiment, differing
+from gradstudio.core.experiment import Experiment, differing_values
 from gradstudio.core.history import History
 from gradstudio.core.knobs import Value
 from gradstudio.core.loop_calls import Loop
 from gradstudio.core.presets import Preset
 from gradstudio.core.provenance import Provenance
 from gradstudio.core.row import AccumulationError, Activations, Layer, Logged, Settings
-from gradstudio.core.typed_json import plain, typed
+from gradstudio.core.typed_json import from_plain, to_plain
 from gradstudio.session import own_model
 from gradstudio.session.record.run import JoinedBatch, Run, Status
 from gradstudio.session.record.watched_script import WatchedScript
@@ -58,38 +58,40 @@ def document(run: Run) -> dict[str, Any]:
         "preset": [preset.id, presets.to_toml(preset), preset.written_in],
         "experiment": presets.to_toml(Preset(id="run", title="", experiment=run.experiment)),
         "agreed": list(agreed),
-        "layers": plain(run.history.layers),
-        "findings": plain(list(run.findings.values())),
-        "at_fork": plain(list(differing(run.experiment, run.at_fork).items())) if run.at_fork is not None else None,
-        **{name: plain(getattr(run, name)) for name in (*_FIXED, *FIELDS)},
-        **{kind: plain(list(list_of(run, kind))) for kind in LISTS},
+        "layers": to_plain(run.history.layers),
+        "findings": to_plain(list(run.findings.values())),
+        "at_fork": to_plain(list(differing_values(run.experiment, run.at_fork).items()))
+        if run.at_fork is not None
+        else None,
+        **{name: to_plain(getattr(run, name)) for name in (*_FIXED, *FIELDS)},
+        **{kind: to_plain(list(list_of(run, kind))) for kind in LISTS},
     }
 
 
 def agreed_in(said: dict[str, Any]) -> list[str]:
     """Return the hashes of what the user has agreed to run."""
-    return typed(list[str], said["agreed"])
+    return from_plain(list[str], said["agreed"])
 
 
 def run_from(said: dict[str, Any], history: History | None, parent: Run | None) -> Run:
     """Return the run of a document. `history` has its first rows, if any; the others are to follow. `parent` is the run
     that it branched from, if that is known here."""
-    experiment = _experiment(typed(str, said["experiment"]))
-    preset = _preset(*typed(tuple[str, str, int], said["preset"]))
+    experiment = _experiment(from_plain(str, said["experiment"]))
+    preset = _preset(*from_plain(tuple[str, str, int], said["preset"]))
     at_fork = said["at_fork"]
-    history = History(typed(LAYERS, said["layers"])) if history is None else history
+    history = History(from_plain(LAYERS, said["layers"])) if history is None else history
     for kind, declared in OF_HISTORY.items():
-        getattr(history, kind)[:] = typed(list[declared], said[kind])
-    findings = typed(list[Finding], said["findings"])
+        getattr(history, kind)[:] = from_plain(list[declared], said[kind])
+    findings = from_plain(list[Finding], said["findings"])
     return Run(
         preset,
         experiment,
         history=history,
         findings={finding.rule: finding for finding in findings},
-        at_fork=None if at_fork is None else experiment.with_values(dict(typed(VALUES, at_fork))),
+        at_fork=None if at_fork is None else experiment.with_values(dict(from_plain(VALUES, at_fork))),
         branched_from=parent,
-        **{name: typed(declared, said[name]) for name, declared in (_FIXED | FIELDS).items()},
-        **{kind: typed(list[declared], said[kind]) for kind, declared in OF_RUN.items()},
+        **{name: from_plain(declared, said[name]) for name, declared in (_FIXED | FIELDS).items()},
+        **{kind: from_plain(list[declared], said[kind]) for kind, declared in OF_RUN.items()},
     )
 
 

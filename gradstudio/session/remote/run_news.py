@@ -12,10 +12,10 @@ import numpy as np
 from gradstudio.core import gauge_samples
 from gradstudio.core.columns import COLUMNS, LAYER_METRICS
 from gradstudio.core.diagnosis.finding import Finding
-from gradstudio.core.experiment import differing
+from gradstudio.core.experiment import differing_values
 from gradstudio.core.history import BLOCK, History
 from gradstudio.core.rank_figures import RANK_COLUMNS
-from gradstudio.core.typed_json import NotConforming, plain, typed
+from gradstudio.core.typed_json import NotConforming, from_plain, to_plain
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.remote.run_document import FIELDS, LAYERS, LISTS, VALUES, list_of
@@ -60,7 +60,7 @@ class RunSender:
         raw: list[np.ndarray] = []
         if run.history is not self._history:
             self._history, self._rows, self._ranks = run.history, 0, 0
-            head["layers"] = plain(run.history.layers)
+            head["layers"] = to_plain(run.history.layers)
         if lists := self._grown():
             head["lists"] = lists
         if gauges := self._gauges(raw):
@@ -78,7 +78,9 @@ class RunSender:
     def _state(self, fields: dict[str, Any]) -> dict[str, Any]:
         before, self._fields = self._fields, fields
         return {
-            name: plain(value) for name, value in fields.items() if value is not before[name] and value != before[name]
+            name: to_plain(value)
+            for name, value in fields.items()
+            if value is not before[name] and value != before[name]
         }
 
     def _values(self) -> dict[str, Any]:
@@ -87,13 +89,13 @@ class RunSender:
         now, before = self.run.in_force, self._in_force
         if now is not before:
             self._in_force = now
-            head["in_force"] = plain(list(differing(before, now).items()))
+            head["in_force"] = to_plain(list(differing_values(before, now).items()))
         findings, known = dict(self.run.findings), self._findings
         new = [finding for rule, finding in findings.items() if finding is not known.get(rule)]
         if new or len(findings) != len(known):
             self._findings = findings
             still = [each for each in new if each.rule in known and known[each.rule].until(each.last_step) == each]
-            head["findings"] = plain([each for each in new if each not in still])
+            head["findings"] = to_plain([each for each in new if each not in still])
             head["until"] = {each.rule: each.last_step for each in still}
             head["gone"] = [rule for rule in known if rule not in findings]
         return head
@@ -112,7 +114,7 @@ class RunSender:
                              min(len(old), len(now)))  # fmt: skip
                 entries = now[start:]
             if entries or start < count:
-                grown[kind] = [start, plain(entries)]
+                grown[kind] = [start, to_plain(entries)]
             self._lists[kind] = (now, start + len(entries))
         return grown
 
@@ -125,7 +127,7 @@ class RunSender:
                 new = [sample for sample in samples if sample[0] >= last and not any(sample is each for each in known)]
                 for step, value in new:
                     arrays: list[np.ndarray] = []
-                    given = plain(value, arrays)
+                    given = to_plain(value, arrays)
                     raw += arrays
                     messages.append([name, step, type(value).__name__, given, sum(each.nbytes for each in arrays)])
                 self._samples[name] = samples
@@ -160,8 +162,8 @@ def rows_said(history: History, start: int, stop: int, to: int, ranks: np.ndarra
 
 def take_rows(history: History, head: dict[str, Any], raw: memoryview) -> None:
     """Add the rows of a frame to a history. NotConforming if they are not the next ones."""
-    start, count, layers = typed(tuple[int, int, int], head["rows"])
-    ranks = typed(tuple[int, int], head["ranks"]) if "ranks" in head else None
+    start, count, layers = from_plain(tuple[int, int, int], head["rows"])
+    ranks = from_plain(tuple[int, int], head["ranks"]) if "ranks" in head else None
     sizes = [count * len(COLUMNS) * 8, count * layers * _SINGLE]
     more = ranks[0] * ranks[1] * len(RANK_COLUMNS) * 4 if ranks else 0
     if start != len(history) or layers != len(history.layers) or len(raw) != sum(sizes) + more or count < 1:
@@ -188,19 +190,19 @@ class RunReader:
             take_rows(self.run.history, head, raw)
             return
         if "layers" in head:
-            self._values["history"] = History(typed(LAYERS, head["layers"]))
+            self._values["history"] = History(from_plain(LAYERS, head["layers"]))
         if "seconds" in head:
-            self._values["seconds"] = typed(float, head["seconds"])
+            self._values["seconds"] = from_plain(float, head["seconds"])
         for kind, (start, entries) in head.get("lists", {}).items():
-            self._take_list(kind, typed(int, start), typed(list[LISTS[kind]], entries))
+            self._take_list(kind, from_plain(int, start), from_plain(list[LISTS[kind]], entries))
         self._take_findings(head)
         if "in_force" in head:
-            self._writer.put_in_force(dict(typed(VALUES, head["in_force"])))
+            self._writer.put_in_force(dict(from_plain(VALUES, head["in_force"])))
         self._take_gauges(head.get("gauges", []), raw)
         if "step_now" in head:
-            now = typed(tuple[int, float] | None, head["step_now"])
+            now = from_plain(tuple[int, float] | None, head["step_now"])
             self._values["step_now"] = now and (now[0], time.monotonic() - now[1])
-        state = {name: typed(FIELDS[name], value) for name, value in head.get("state", {}).items()}
+        state = {name: from_plain(FIELDS[name], value) for name, value in head.get("state", {}).items()}
         status = state.pop("status", None)
         self._values.update(state)
         if status is not None:  # last: a reader that sees the end sees all of it
@@ -218,18 +220,18 @@ class RunReader:
 
     def _take_findings(self, head: dict[str, Any]) -> None:
         findings = self._values["findings"]
-        for rule in typed(list[str], head.get("gone", [])):
+        for rule in from_plain(list[str], head.get("gone", [])):
             findings.pop(rule, None)
-        for rule, step in typed(dict[str, int], head.get("until", {})).items():
+        for rule, step in from_plain(dict[str, int], head.get("until", {})).items():
             findings[rule] = findings[rule].until(step)
-        findings.update((each.rule, each) for each in typed(list[Finding], head.get("findings", [])))
+        findings.update((each.rule, each) for each in from_plain(list[Finding], head.get("findings", [])))
 
     def _take_gauges(self, told: list[Any], raw: memoryview) -> None:
         for name, *rest in told:
             if len(rest) == 1:
-                self._writer.fail_gauge(typed(str, name), typed(str, rest[0]))
+                self._writer.fail_gauge(from_plain(str, name), from_plain(str, rest[0]))
                 continue
             step, kind, given, size = rest
-            value = typed(_SAMPLES[kind], given, raw[:size])
+            value = from_plain(_SAMPLES[kind], given, raw[:size])
             raw = raw[size:]
-            self._writer.add_gauge_sample(typed(str, name), (typed(int, step), value))
+            self._writer.add_gauge_sample(from_plain(str, name), (from_plain(int, step), value))

@@ -15,14 +15,14 @@ from typing import IO, Any
 
 import gradstudio
 from gradstudio.core import malloc, trust
-from gradstudio.core.typed_json import typed
+from gradstudio.core.typed_json import from_plain
 from gradstudio.session.record.snapshots import StoredSnapshot
-from gradstudio.session.remote import command_codec, library_served
+from gradstudio.session.remote import command_codec, served_library
 from gradstudio.session.remote.kept_runs import KeptRuns
-from gradstudio.session.remote.looks_served import LOOKS, FutureServed, LookServed, Served, TrialsServed
 from gradstudio.session.remote.run_document import agreed_in, run_from
 from gradstudio.session.remote.run_news import RunSender, take_rows
-from gradstudio.session.remote.runs_served import Family, WholeRun, WorkerServed
+from gradstudio.session.remote.served_looks import LOOKS, ServedFuture, ServedLook, ServedTask, ServedTrials
+from gradstudio.session.remote.served_runs import Family, ServedWorker, WholeRun
 from gradstudio.session.running.worker import Worker
 from gradstudio.worker import frames
 from gradstudio.worker.worker_process import Said
@@ -34,7 +34,9 @@ WORD = 0.5  # seconds after which a worker at least reports that it is alive
 SWITCH = 0.001  # seconds after which a training thread lets another one read or send
 TRIM = 2.0  # seconds after which the memory that training has freed is given back
 
-Kinds = dict[str, Callable[[dict[str, Any]], Served]]  # what else is served, by the name of the frame that asks for it
+Kinds = dict[
+    str, Callable[[dict[str, Any]], ServedTask]
+]  # what else is served, by the name of the frame that asks for it
 
 
 class Server:
@@ -43,7 +45,7 @@ class Server:
     def __init__(self, hearing: IO[bytes], telling: int, kinds: Kinds) -> None:
         self._hearing, self._telling = hearing, telling
         self._families: dict[int, Family] = {}
-        self._served: dict[int, Served] = {}
+        self._served: dict[int, ServedTask] = {}
         self._kept, self._kinds = KeptRuns(), kinds
         self._wake, self._asked_at = threading.Event(), 0.0
         self._speaking = threading.Lock()
@@ -127,13 +129,13 @@ class Server:
             twin, before = family.runs.get(head["twin"]), self._served.get(head["before"])
             runs += [(RunSender(twin), head["twin_to"])] if twin is not None else []
             worker = Worker(
-                run, paused=head["paused"], speed=typed(float, head["speed"]), snapshots=family.snapshots,
-                before=before.worker if isinstance(before, WorkerServed) else None,
+                run, paused=head["paused"], speed=from_plain(float, head["speed"]), snapshots=family.snapshots,
+                before=before.worker if isinstance(before, ServedWorker) else None,
                 twin=twin, twin_knob=head["twin_knob"],
             )  # fmt: skip
             for command in head["commands"]:
                 worker.send(command_codec.decode(command))
-        served = self._served[head["to"]] = WorkerServed(head["to"], worker, runs)
+        served = self._served[head["to"]] = ServedWorker(head["to"], worker, runs)
         worker.start()
         if family.keep and isinstance(worker, Worker):
             self._kept.add([told.run for told, _ in runs], worker, family.snapshots)
@@ -141,12 +143,12 @@ class Server:
 
     def _on_do(self, head: dict[str, Any], raw: memoryview) -> None:
         served = self._served.get(head["to"])
-        if isinstance(served, WorkerServed):
+        if isinstance(served, ServedWorker):
             served.worker.send(command_codec.decode(head["command"]))
 
     def _on_let_go(self, head: dict[str, Any], raw: memoryview) -> None:
         served = self._served.get(head["to"])
-        if isinstance(served, WorkerServed):
+        if isinstance(served, ServedWorker):
             served.worker.release()
 
     def _on_free(self, head: dict[str, Any], raw: memoryview) -> None:
@@ -161,19 +163,19 @@ class Server:
     def _on_look(self, head: dict[str, Any], raw: memoryview) -> None:
         family = self._families[head["family"]]
         look = LOOKS[head["kind"]](family.runs[head["run"]], family.snapshots, head["step"])
-        self._serve(LookServed(head["to"], look))
+        self._serve(ServedLook(head["to"], look))
 
     def _on_trials(self, head: dict[str, Any], raw: memoryview) -> None:
         family = self._families[head["family"]]
-        self._serve(TrialsServed(head["to"], family.runs[head["run"]], family.snapshots, head["remedies"]))
+        self._serve(ServedTrials(head["to"], family.runs[head["run"]], family.snapshots, head["remedies"]))
 
     def _on_future(self, head: dict[str, Any], raw: memoryview) -> None:
         family, trials = self._families[head["family"]], self._served[head["trials"]]
-        assert isinstance(trials, TrialsServed)
-        self._serve(FutureServed(head["to"], trials, head["trial"], lambda: family.pace))
+        assert isinstance(trials, ServedTrials)
+        self._serve(ServedFuture(head["to"], trials, head["trial"], lambda: family.pace))
 
     def _on_pace(self, head: dict[str, Any], raw: memoryview) -> None:
-        self._families[head["family"]].pace = typed(float, head["pace"])
+        self._families[head["family"]].pace = from_plain(float, head["pace"])
 
     def _on_pack(self, head: dict[str, Any], raw: memoryview) -> None:
         """Send the snapshots of a run for the library."""
@@ -190,10 +192,10 @@ class Server:
         self._answer_in_thread(head["to"], pack)
 
     def _on_library(self, head: dict[str, Any], raw: memoryview) -> None:
-        self._answer_in_thread(head["to"], partial(library_served.answer, head))
+        self._answer_in_thread(head["to"], partial(served_library.answer, head))
 
     def _on_follow(self, head: dict[str, Any], raw: memoryview) -> None:
-        self._serve(library_served.RunFollowed(head["to"], head["run"]))
+        self._serve(served_library.ServedLibraryRun(head["to"], head["run"]))
 
     def _on_pause_cells(self, head: dict[str, Any], raw: memoryview) -> None:
         if (served := self._served.get(head["to"])) is not None:
@@ -214,7 +216,7 @@ class Server:
     def _on_quit(self, head: dict[str, Any], raw: memoryview) -> None:
         os._exit(0)
 
-    def _serve(self, served: Served) -> None:
+    def _serve(self, served: ServedTask) -> None:
         self._served[served.to] = served
         served.begin()
 
@@ -231,7 +233,7 @@ class Server:
             for served in going:
                 try:
                     said = served.news()
-                    if slow and isinstance(served, WorkerServed):
+                    if slow and isinstance(served, ServedWorker):
                         said += served.line()
                 except Exception:  # of one of them; without its end the other side would wait
                     traceback.print_exc()
@@ -259,7 +261,7 @@ class Server:
                 self._say({"m": "kept", "to": number, **state})
 
     def _say(self, head: dict[str, Any], raw: Iterable[Any] = ()) -> None:
-        pieces = frames.packed(head, raw)
+        pieces = frames.pack(head, raw)
         with self._speaking, suppress(OSError):  # nobody hears it: that is told by the end of what is heard
             self._said_at = time.monotonic()
             frames.write(self._telling, pieces)

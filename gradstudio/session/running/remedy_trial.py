@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Literal
 
-from gradstudio.core.diagnosis.offered_remedies import fitting
+from gradstudio.core.diagnosis.offered_remedies import with_fitting_remedies
 from gradstudio.core.diagnosis.progress import MOVED
 from gradstudio.core.experiment import KNOBS, parse_assignment
 from gradstudio.core.knobs import Value
@@ -57,7 +57,9 @@ def candidates(run: Run) -> list[str]:
     causes = [finding for finding in ranked_findings(run) if finding.severity != "info"]
     rules = {finding.rule for finding in causes}
     explained = [
-        fitting(finding, run.in_force, run.provenance) for finding in warnings(run) if finding.rule not in rules
+        with_fitting_remedies(finding, run.in_force, run.provenance)
+        for finding in warnings(run)
+        if finding.rule not in rules
     ]
     turns = (
         *zip_longest(*(finding.remedies for finding in causes)),

@@ -54,7 +54,7 @@ class Rewinder:
         self._snapshots.add(snapshot, time.perf_counter() - started, self._run.ancestors)
 
     def stand(self, trainer: Trainer | None, stopped: Callable[[], bool]) -> Trainer:
-        """Return a trainer positioned where the run continues, behind its last row, or where it was stopped on the way
+        """Return a trainer at the point where the run continues, after its last row, or where it was stopped on the way
         there. `trainer` is one of the same family that can be brought there."""
         run, end = self._run, len(self._run.history)
         trainer, nearest = self._trainer_and_snapshot(trainer)

@@ -27,8 +27,8 @@ from gradstudio.session.record.snapshots import Snapshots
 from gradstudio.session.running import run_failure, trainer_making
 from gradstudio.session.running.due_measurements import DueMeasurements
 from gradstudio.session.running.gauge_sampling import GaugeSampler
-from gradstudio.session.running.held_rows import PendingRows
 from gradstudio.session.running.investigation import bring, explain
+from gradstudio.session.running.pending_rows import PendingRows
 from gradstudio.session.running.rewind import Rewinder
 
 if TYPE_CHECKING:

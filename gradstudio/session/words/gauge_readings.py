@@ -185,8 +185,8 @@ def logits(sample: Logits) -> str:
     return " ".join(told)
 
 
-def clipping(clipped_gradient: ClippedGradient) -> str:
-    """Return the effect of each kind of clipping on the whole gradient."""
+def clipping_effects(clipped_gradient: ClippedGradient) -> str:
+    """Return a sentence on what each kind of clipping does to the whole gradient."""
     texts = [f"All {clipped_gradient.size:,} entries: the gradient is {number(clipped_gradient.norm)} long."]
     for kind, what in (
         ("norm", f"Norm, max_norm {number(clipped_gradient.max_norm)}"),

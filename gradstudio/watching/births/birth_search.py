@@ -107,7 +107,7 @@ class BirthSearch:
         return []
 
     def _replay(self, kept_pass: KeptPass, number: int, of: int) -> Provenance | None:
-        if not seen_operations.seeing_possible():
+        if not seen_operations.can_intercept_operations():
             raise ProvenanceUnknown("this version of torch cannot be watched")
         model = kept_pass.of.inner
         made = replay(model, kept_pass)
@@ -120,7 +120,7 @@ class BirthSearch:
         if len(self._passes.hooked) == 1:
             return birth
         place = next(place for place, either in enumerate(self._passes.hooked) if either is kept_pass.of.either)
-        return model_code.within(birth, model_layers.names_of(self._passes.models)[place])
+        return model_code.within_models(birth, model_layers.names_of(self._passes.models)[place])
 
 
 def _broken_inputs(kept_pass: KeptPass) -> list[Tensor]:

@@ -13,7 +13,7 @@ from gradstudio.engine.operation_watcher import values_of
 from gradstudio.watching.births.kept_pass import KeptPass
 from gradstudio.watching.births.loss_values import MOST_HELD, VIEWS, is_leaf, nodes_behind, passes_of
 from gradstudio.watching.births.saved_tensors import hold, is_whole_power
-from gradstudio.watching.script.living_objects import living
+from gradstudio.watching.script.living_objects import living_objects
 
 # Operations whose derivative is finite wherever they are. That of any other may be infinite or NaN although the result
 # is finite, and nothing is known about a custom Function of the script.
@@ -37,7 +37,7 @@ def passes_before(roots: Sequence[Tensor], mark: str) -> list[KeptPass]:
 def broken_losses(kept_pass: KeptPass, mark: str) -> list[Tensor]:
     """Return the non-finite numbers that still exist and were computed from a pass of the model, in order."""
     losses: list[tuple[int, Tensor]] = []
-    for tensor in living(Tensor):
+    for tensor in living_objects(Tensor):
         if _is_computed_number(tensor) and _is_broken(tensor) and comes_from(tensor, kept_pass, mark):
             losses.append((len(nodes_behind([tensor.grad_fn], mark)), tensor))
     return [tensor for _, tensor in sorted(losses, key=lambda each: each[0])]

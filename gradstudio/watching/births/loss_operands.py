@@ -22,8 +22,8 @@ _MASKS, _KEEPING = ("masked_fill", "where"), VIEWS | {"log_softmax", "clone", "n
 
 
 def is_masked(node: Any, tensor: Tensor | None, of_a_mask: bool) -> bool:
-    """Return whether the only non-finite values of a result come from a mask: an operation put them in, or preserved
-    them. `log_softmax` produces no Inf from unmasked scores."""
+    """Return whether the only non-finite values of a result come from a mask: an operation wrote them, or passed them
+    on. `log_softmax` produces no Inf from unmasked scores."""
     operation = operation_of(node.name())
     if tensor is None or not (values := values_of(tensor)).inf or values.nan:
         return False
@@ -53,7 +53,7 @@ def divides_by_0(node: Any) -> bool:
 
 
 def written_as(node: Any, nodes: Sequence[Any]) -> str:
-    """Return the form in which loss code computes what another operation computes in one, by the operation that broke,
+    """Return the form in which loss code spells out what a single operation computes, by the operation that broke,
     among all `nodes`; "" if none is known. The forms are those of `IN_ONE`."""
     match operation_of(node.name()):
         case "log":

@@ -31,8 +31,8 @@ _SOME = 0.1  # share of targets out of reach
 
 
 class LossFault(NamedTuple):
-    """A rule of core/diagnosis/script_faults.py, the observation as a sentence, the operation, and the values for the
-    remedy."""
+    """What is wrong with a loss: the rule (core/diagnosis/script_faults.py), the evidence as a sentence, the operation,
+    and the values for the remedy."""
 
     rule: str
     evidence: str
@@ -41,8 +41,8 @@ class LossFault(NamedTuple):
 
 
 class Term(NamedTuple):
-    """An operation whose result is added up in a loss: with which sign, and of how many numbers a sum after it adds up
-    the results without dividing, 0 without one."""
+    """One summand of a loss: the operation that computes it, its sign, and over how many numbers a later sum adds it up
+    without dividing, 0 if none does."""
 
     node: Any
     sign: int
@@ -91,7 +91,7 @@ def past_views(node: Any) -> Any:
 
 
 def more_faults(node: Any) -> Iterator[LossFault]:
-    """Yield what is wrong with an operation of a loss by itself."""
+    """Yield the faults that show in a single operation of a loss."""
     yield from filter(None, (_unreachable(node), _norm_of_one(node), _unsigned(node)))
 
 

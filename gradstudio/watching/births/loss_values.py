@@ -16,7 +16,7 @@ from gradstudio.engine.torch_internals.autograd_nodes import results_of_node
 from gradstudio.watching.births.kept_pass import KeptPass
 from gradstudio.watching.births.operation_lines import LossLines, operand
 from gradstudio.watching.births.saved_tensors import EXPONENT, LABELLED, MEAN, saved_of, signed
-from gradstudio.watching.script.living_objects import living
+from gradstudio.watching.script.living_objects import living_objects
 from gradstudio.watching.script.model_layers import ModelLike
 
 MOST_NODES = 10_000  # number of graph nodes searched
@@ -186,7 +186,7 @@ def _surviving(nodes: Sequence[Any]) -> dict[tuple[Any, int], Tensor]:
     changed in place."""
     wanted = set(nodes)
     results: dict[tuple[Any, int], Tensor] = {}
-    for each in living(Tensor):
+    for each in living_objects(Tensor):
         with suppress(RuntimeError):  # it is being released, or has no values
             if each.grad_fn in wanted and not each._version:
                 results[each.grad_fn, each.output_nr] = each.detach()

@@ -66,8 +66,8 @@ def of_the_inputs(kept_pass: KeptPass) -> Provenance | None:
     return None
 
 
-def within(own_birth: Provenance, name: str) -> Provenance:
-    """Return the result for one model of several, which has this name among them."""
+def within_models(own_birth: Provenance, name: str) -> Provenance:
+    """Return a birth in one of several models, with this model's name in front."""
 
     def full_name(inner: str) -> str:
         return f"{name}.{inner}" if inner else name

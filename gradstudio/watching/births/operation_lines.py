@@ -52,7 +52,7 @@ def sites_of(operation: str, model: ModelLike) -> list[Site]:
     if not file:
         return []
     sites: list[Site] = []
-    for each in source_lines.beside(file):
+    for each in source_lines.files_beside(file):
         ranges = source_lines.lines_of_classes({type(module) for module in model.modules()}, each)
         sites += source_lines.calls_of(operation, each, ranges)
     if frame is None:

@@ -135,7 +135,8 @@ class PassStates:
         )
 
     def after(self, model: nn.Module, began: PassState) -> None:
-        """Learn from one of the first passes what a pass changes, and from some of the others whether it draws."""
+        """Learn from one of the first passes which variables a pass changes, and from some of the others whether it
+        draws random numbers."""
         if began.torch is not None and not self._torch:
             self._torch = not began.torch.is_now
             self._is_plain = self._is_plain and not self._torch

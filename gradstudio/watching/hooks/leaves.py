@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 
 def nodes_before(ends: Iterable[Any], *, nearest_first: bool = False) -> Iterator[Any]:
-    """Yield these nodes of autograd's graph and all from which they were computed, each once; None is ignored."""
+    """Yield these nodes of autograd's graph and all nodes that they were computed from, each once; None is ignored."""
     seen: set[Any] = set()
     waiting = deque(end for end in ends if end is not None)
     following = waiting.popleft if nearest_first else waiting.pop

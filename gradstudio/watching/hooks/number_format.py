@@ -41,7 +41,7 @@ class AutocastFormat:
         elif first:
             self.dtype = None
 
-    def stepped_alone(self, device: str) -> None:
+    def on_unobserved_step(self, device: str) -> None:
         """A step was made whose backward pass was not observed."""
         self.dtype, self._entered = self._entered or _autocast_now(device), None
 

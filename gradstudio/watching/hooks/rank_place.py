@@ -29,7 +29,7 @@ class Place:
         return [*facts, ("Slurm job", self.job)] if self.job else facts
 
 
-def here() -> Place | None:
+def current_place() -> Place | None:
     """Return the place of this process; None if it trains alone, as far as torch knows."""
     if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
         return None

@@ -26,7 +26,7 @@ from gradstudio.watching.measuring.parameters import (
     pointer_of,
     pointers,
 )
-from gradstudio.watching.measuring.parted_parameters import are_sharded, parameters_of_shards
+from gradstudio.watching.measuring.sharded_parameters import are_sharded, parameters_of_shards
 
 SLOWER = "Triton cannot measure on this GPU: a watched step takes some milliseconds longer; the figures are the same."
 MEASURED_THERE = ("cuda",)  # kinds of devices; ROCm uses the same name

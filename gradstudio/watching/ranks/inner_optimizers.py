@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from torch import nn
 from torch.optim import Optimizer
 
-from gradstudio.watching.measuring.parted_parameters import are_sharded
-from gradstudio.watching.script.living_objects import living
+from gradstudio.watching.measuring.sharded_parameters import are_sharded
+from gradstudio.watching.script.living_objects import living_objects
 from gradstudio.watching.script.model_layers import of_optimizer
 
 _HAS_ONE = "ZeroRedundancyOptimizer"
@@ -27,7 +27,7 @@ def optimizers_of(model: nn.Module) -> list[Optimizer]:
     """Return the existing optimizers if several share a model's parameters, or if these are shards; [] if some overlap,
     as the script may have discarded one of them."""
     own = list(model.parameters())
-    ids, made = set(map(id, own)), [each for each in living(Optimizer) if "param_groups" in vars(each)]
+    ids, made = set(map(id, own)), [each for each in living_objects(Optimizer) if "param_groups" in vars(each)]
     among = [each for each in made if not is_within(each, made)]
     held = {id(each): [id(tensor) for tensor in of_optimizer(each)] for each in among}
     among = [each for each in among if not ids.isdisjoint(held[id(each)])]

@@ -89,7 +89,7 @@ class Sender:
         self.go_round()
 
     def go_round(self) -> None:
-        """Send a letter, even an empty one. Called by the postman."""
+        """Send the pending data, even if there is none. The postman calls this."""
         try:
             self._look_for_rank_0()
             if not self._is_alone:

@@ -41,17 +41,17 @@ def merge(own: MeasuredStep, others: Mapping[int, Figures], shares: Shares) -> M
     measured_step = own._replace(loss=loss, spread=spread, after=None)
     if shares.any:
         return _of_parts(measured_step, own, others, shares)
-    if alike([own.gradient.norm, *(each.norm for each in others.values())]):
+    if are_alike([own.gradient.norm, *(each.norm for each in others.values())]):
         return measured_step
     after, nonfinite = own.after, max(own.gradient.nonfinite, *(each.nonfinite for each in others.values()))
     received = [own.clipped_norm, *(each.clipped for each in others.values())]
-    if own.clipping == "none" and is_known(own.clipped_norm) and alike(received):  # reduced before the step
+    if own.clipping == "none" and is_known(own.clipped_norm) and are_alike(received):  # reduced before the step
         layers = own.gradient.layers if after is None else after.layers
         layers[OF_GRADIENT] = UNKNOWN if after is None else layers[OF_GRADIENT]
         layers[1:3] = own.gradient.layers[1:3]
         return measured_step._replace(gradient=Gradient(own.clipped_norm, nonfinite, layers))
     left = [UNKNOWN if after is None else after.norm, *(each.after for each in others.values())]
-    if after is not None and alike(left) and not all(map(_close, left, received)):
+    if after is not None and are_alike(left) and not all(map(_close, left, received)):
         # reduced within the step: an earlier clip was applied to each rank's own gradient
         plain = all(_close(each.clipped, each.norm) for each in others.values()) and own.clipping == "none"
         layers = after.layers
@@ -71,7 +71,7 @@ def mean_loss(losses: Sequence[float]) -> tuple[float, float]:
     return mean, max(losses) - min(losses) if math.isfinite(mean) else UNKNOWN
 
 
-def alike(norms: Sequence[float]) -> bool:
+def are_alike(norms: Sequence[float]) -> bool:
     """Return whether these may be norms of the same gradient."""
     if not all(map(is_known, norms)):
         return not any(map(is_known, norms))
@@ -129,7 +129,7 @@ def _of_parts(
     measured_step = measured_step._replace(
         gradient=Gradient(norm, int(broken), layers), change=change, clipped_norm=after_clip
     )
-    if all(alike(list(values[:, 0, place])) for place in np.flatnonzero(~shares.parted)):
+    if all(are_alike(list(values[:, 0, place])) for place in np.flatnonzero(~shares.parted)):
         return measured_step
     return _local(measured_step, int(broken))  # what is not sharded was not reduced either
 

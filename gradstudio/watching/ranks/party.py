@@ -19,7 +19,8 @@ _begun = count()  # runs of this process, including those of a watch that has en
 
 
 class Party:
-    """Joins runs with those of the other ranks: the first that each of them begins, the second, and so on."""
+    """Joins the runs of all ranks: the first run of each rank with the first of the others, the second with the second,
+    and so on."""
 
     def __init__(self, on_record: OnRecord, keep: Callable[[Any], object]) -> None:
         """`on_record`: called with a run and the outcome of a step of all ranks. `keep`: records a run of this rank

@@ -34,10 +34,10 @@ from gradstudio.session.files.crash_file import (
 from gradstudio.watching.births.hooked_module import without_wrappers
 from gradstudio.watching.births.replay import needs_other_ranks
 from gradstudio.watching.hooks.guard import replaying
-from gradstudio.watching.hooks.rank_place import here
-from gradstudio.watching.measuring.parted_parameters import are_sharded, local_part, whole_shapes
+from gradstudio.watching.hooks.rank_place import current_place
+from gradstudio.watching.measuring.sharded_parameters import are_sharded, local_part, whole_shapes
 from gradstudio.watching.recorder.kept_state import KeptState, KeptStep
-from gradstudio.watching.recorder.program_maker import ProgramMaker, temporary_weights, unheard
+from gradstudio.watching.recorder.program_maker import ProgramMaker, temporary_weights, why_no_program
 from gradstudio.watching.recorder.recorder import Recorder, is_eager_beside
 
 _DTYPES = {dtype: name for name, dtype in DTYPES.items()}
@@ -65,7 +65,7 @@ class CrashWriter:
             state = others[0]
             structure = self._structure(state, reason, run, script)
         tensors = [_tensor_to_write(name, tensor) for name, tensor in self._tensors.items()]
-        if (place := here()) is not None:
+        if (place := current_place()) is not None:
             structure.rank, structure.ranks = place.rank, place.ranks
             structure.whole = {
                 self._names[id(each)]: list(shape)
@@ -99,10 +99,10 @@ class CrashWriter:
                     temporary_weights(state.weights, state.copies_of_weights),
                     training.preserve_random_state(),
                 ):
-                    for step in state.steps if here() is None else state.steps[:1]:
+                    for step in state.steps if current_place() is None else state.steps[:1]:
                         structure.steps.append(self._step(step, structure))
         except (CannotTell, ProvenanceUnknown, torch.OutOfMemoryError, RuntimeError, ValueError) as fault:
-            structure.unknown = unheard(fault)[:1000]
+            structure.unknown = why_no_program(fault)[:1000]
         if not structure.unknown:
             structure.born = self._replay_steps(structure)
         step = None if structure.born is None else _other_step(structure, structure.born, is_broken=self._is_broken)
@@ -110,7 +110,7 @@ class CrashWriter:
             is_finite = structure.born.phase == "none"
             what = "is finite" if is_finite else f"breaks at step {step:,} already"
             why = "the model depends on something that is not in the file"
-            if is_finite and here() is not None:
+            if is_finite and current_place() is not None:
                 why = "the batch of another rank gave it, and the file of that rank has it"
             structure.unknown = f"made again it {what}: {why}"
         return structure
@@ -129,11 +129,11 @@ class CrashWriter:
             with replaying():
                 return training.replay_steps(training.Training(self._recorded(structure), structure.device))
         except Exception as fault:  # from torch, which may lack memory, or from an optimizer
-            structure.unknown = f"the step could not be made again: {unheard(fault)}"[:1000]
+            structure.unknown = f"the step could not be made again: {why_no_program(fault)}"[:1000]
             return None
 
-    def _recorded(self, structure: Structure) -> training.Recorded:
-        return training.Recorded(structure, self._tensors.__getitem__)
+    def _recorded(self, structure: Structure) -> training.LoadedCrash:
+        return training.LoadedCrash(structure, self._tensors.__getitem__)
 
     # ---- contents
 

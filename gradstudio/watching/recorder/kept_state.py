@@ -18,7 +18,7 @@ from gradstudio.crash.logged_calls import Ref
 from gradstudio.engine.operation_watcher import has_memory
 from gradstudio.engine.torch_internals import tensor_lists
 from gradstudio.watching.measuring.parameters import lacks_memory
-from gradstudio.watching.measuring.parted_parameters import local_part
+from gradstudio.watching.measuring.sharded_parameters import local_part
 
 
 class CalledModel(NamedTuple):

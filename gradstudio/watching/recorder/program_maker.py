@@ -14,7 +14,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from gradstudio.crash.call_log import CallLog
 from gradstudio.crash.call_values import CannotTell, name_of, to_json
-from gradstudio.crash.logged_calls import LoggedCall, LoggedDerivative, Outside, Ref
+from gradstudio.crash.logged_calls import LoggedCall, LoggedDerivative, OutsideTensor, Ref
 from gradstudio.crash.own_derivatives import without_reentrant_checkpoints
 from gradstudio.crash.recorded_pass import keys_taken
 from gradstudio.session.files.crash_file import PlainCall, RecordedCall, RecordedDerivative
@@ -143,7 +143,7 @@ class ProgramMaker:
         number = numbers[place]
         return number if isinstance(number, int) else -1
 
-    def _outside(self, outside: Outside, known: Mapping[int, Key]) -> Key:
+    def _outside(self, outside: OutsideTensor, known: Mapping[int, Key]) -> Key:
         """Return the name of a tensor that no call has produced."""
         tensor = outside.of
         if (name := self._names.get(id(tensor))) is not None:
@@ -278,7 +278,7 @@ def temporary_weights(weights: list[Tensor], values: list[Tensor]) -> Iterator[N
             each.data = value
 
 
-def unheard(fault: Exception) -> str:
+def why_no_program(fault: Exception) -> str:
     """Return why there is no program, in a clause."""
     if isinstance(fault, torch.OutOfMemoryError):
         return "there is no memory to make the step again"

@@ -16,9 +16,9 @@ from gradstudio.crash.call_log import CallLog
 from gradstudio.engine.torch_internals import function_modes
 from gradstudio.watching.births.hooked_module import without_wrappers
 from gradstudio.watching.hooks.guard import compiled_models, may_be_compiled, say_once
-from gradstudio.watching.hooks.rank_place import here
+from gradstudio.watching.hooks.rank_place import current_place
 from gradstudio.watching.hooks.torch_hooks import Roots
-from gradstudio.watching.measuring.parted_parameters import are_sharded
+from gradstudio.watching.measuring.sharded_parameters import are_sharded
 from gradstudio.watching.recorder.kept_state import (
     CalledModel,
     KeptBackward,
@@ -200,7 +200,7 @@ class Recorder:
     def usable_states(self) -> list[KeptState]:
         """The states to replay from: the oldest one, and that of the first broken step, before which no update has to
         be replayed, or the newer one. The update of several ranks cannot be replayed."""
-        if not self.states or here() is None:
+        if not self.states or current_place() is None:
             return [*self.states[:1], *([self._at_break] if self._at_break is not None else self.states[1:])]
         return [self.states[-1] if self._at_break is None else self._at_break]
 
@@ -246,7 +246,7 @@ class Recorder:
     def turn_off(self, why: str) -> None:
         """Stop recording."""
         self.close()
-        if (place := here()) is None or place.rank == 0:
+        if (place := current_place()) is None or place.rank == 0:
             say_once(f"no crash file can be written: {why}")
 
     def close(self) -> None:

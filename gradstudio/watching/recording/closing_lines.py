@@ -92,7 +92,7 @@ def _replayable(training: WatchedRun) -> Path | None:
 def _told_of_fixes(path: Path, training: WatchedRun) -> str:
     """Try the fixes if that is quick, and return how many hold, and the best ones."""
     from gradstudio.crash import recorded_training  # which takes long to import, and few runs break
-    from gradstudio.crash.crash_fixes import tried
+    from gradstudio.crash.crash_fixes import try_fixes
 
     try:
         crash = crash_reading.read(path)
@@ -101,9 +101,9 @@ def _told_of_fixes(path: Path, training: WatchedRun) -> str:
             return ""
         with replaying():
             own, *others = [
-                recorded_training.recorded(each, trusted=True) for each in (crash, *crash_reading.of_other_ranks(crash))
+                recorded_training.load(each, trusted=True) for each in (crash, *crash_reading.of_other_ranks(crash))
             ]
-            result = tried(own, recorded_training.device_here(own.structure.device), SECONDS_FOR_FIXES, others)
+            result = try_fixes(own, recorded_training.device_here(own.structure.device), SECONDS_FOR_FIXES, others)
     except Exception:  # from torch, or there is no time
         return ""
     held = [each.change.name for each in result.trials if each.holds]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from gradstudio.session.files import crash_file
 from gradstudio.watching.hooks.guard import say
-from gradstudio.watching.hooks.rank_place import here
+from gradstudio.watching.hooks.rank_place import current_place
 from gradstudio.watching.recorder.crash_writer import CrashWriter
 from gradstudio.watching.script.model_layers import names_of
 
@@ -38,7 +38,7 @@ class CrashFiles:
 
     @property
     def may_be_written(self) -> bool:
-        """Whether there is none, and none waits."""
+        """Whether no crash file exists, and none is pending."""
         return not (self.kinds or self._due)
 
     def write(self, reason: str, kind: Kind) -> bool:
@@ -46,7 +46,7 @@ class CrashFiles:
         observer, recorder = self._observer, self._observer.recorder
         if kind in self.kinds or not recorder.states or observer.options.on_nonfinite == "ignore":
             return False
-        if (place := here()) is not None and place.rank and kind != "not finite":
+        if (place := current_place()) is not None and place.rank and kind != "not finite":
             return False  # rank 0 alone knows of it
         if threading.get_ident() != self.thread:  # the script trains meanwhile, and its weights are restored
             self._due = self._due or (reason, kind)
@@ -68,7 +68,7 @@ class CrashFiles:
         return True
 
     def write_due(self) -> None:
-        """Write the file that waits for this thread, and say where it is."""
+        """Write the pending crash file, if its thread is this one, and print its location."""
         due, self._due = self._due, None
         if due is not None and (self.write(*due) or due[1] in self.kinds):
             say(self.line)

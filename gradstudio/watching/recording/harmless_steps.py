@@ -21,8 +21,8 @@ MOST_HELD = 20  # number of rows: a loss that is non-finite for so long has dive
 
 
 class Harmless(NamedTuple):
-    """What is to be said of steps that turned out to be harmless: in a line, which is "" if it was said before, in an
-    event, with the number of steps as its value, and in a finding."""
+    """The report on steps that turned out to be harmless: a line, which is "" if it was printed before, an event, whose
+    value is the number of steps, and a finding."""
 
     said: str
     event: str

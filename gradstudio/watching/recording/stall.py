@@ -11,7 +11,7 @@ STALLED = 60.0  # seconds without a step, at least, that are worth a message
 
 
 def stall_of(run: Run, seconds: float) -> Finding | None:
-    """Return what is to be said of a run that has made no step for so long; None if that is usual."""
+    """Return the message about a run that has made no step for this many seconds; None if that is usual for it."""
     if run.status != "running" or not run.own or seconds <= max(STALLED, TIMES * longest_step(run)):
         return None
     step = len(run.history) - 1

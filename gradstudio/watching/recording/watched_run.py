@@ -20,14 +20,14 @@ from gradstudio.core.row import Layer
 from gradstudio.engine.gauges import added_gauges
 from gradstudio.session.files import gate
 from gradstudio.session.library.requests import Request
-from gradstudio.session.record.going_on import going_on
+from gradstudio.session.record.extended_run import extended_run
 from gradstudio.session.record.own_steps import own_step
 from gradstudio.session.record.ranked_findings import as_shown
 from gradstudio.session.record.run import Run, Status
 from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.watching.births.skipped_batches import SkippedBatch
 from gradstudio.watching.births.step_births import Birth
-from gradstudio.watching.hooks.rank_place import here
+from gradstudio.watching.hooks.rank_place import current_place
 from gradstudio.watching.recording import run_facts
 from gradstudio.watching.recording.birth_lines import place_and_cause
 from gradstudio.watching.recording.broken_update import born_in_update
@@ -70,7 +70,7 @@ class WatchedRun:
         self.held = HeldSteps()
         self.crash = CrashFiles(observer, library, script.path, lambda: self.recorded_id)
         self.joined: Sender | Collector | None = None  # if other ranks take part in this run
-        self._place = here()
+        self._place = current_place()
         self._run: Run | None = None
         self._messenger: Messenger | None = None
         self._latest, self._has_stalled = time.monotonic(), False  # when the latest step was made
@@ -121,7 +121,7 @@ class WatchedRun:
         observer, script, numbers = self.observer, self._script, self.numbers
         run = run_facts.new_run(self.id, observer, script, made, self.layers, self._place, titles)
         if self._parent is not None:
-            run = going_on(run, self._parent, observer.told.step)
+            run = extended_run(run, self._parent, observer.told.step)
             numbers.rows_before, numbers.offset = run.parent_step, own_step(run.history, run.parent_step)
         numbers.first = made.step
         if tellers := tellers_of(observer.options.on_finding, observer.options.to):

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 Kind = TypeVar("Kind")
 
 
-def living(kind: type[Kind], among: list[Any] | None = None) -> list[Kind]:
+def living_objects(kind: type[Kind], among: list[Any] | None = None) -> list[Kind]:
     """Return the objects of a class and of its subclasses, out of all objects that Python knows or of `among`. Of a
     million objects only the id of each one's class is compared: a class may forbid comparisons."""
     kinds = {id(each) for each in _and_subclasses(kind)}

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from gradstudio.core.row import Layer
-from gradstudio.watching.script.living_objects import living
+from gradstudio.watching.script.living_objects import living_objects
 from gradstudio.watching.script.script_names import name_of
 
 Role = Literal["weight", "recurrent", "embedding", "bias", "norm"]
@@ -70,7 +70,7 @@ def models_of(tensors: Sequence[Tensor]) -> list[list[nn.Module]]:
         return [modules] if modules else []
     place = {id(tensor): place for place, tensor in enumerate(tensors)}
     parts: dict[tuple[int, ...], list[nn.Module]] = {}
-    for each in living(nn.Module):
+    for each in living_objects(nn.Module):
         if "_modules" in vars(each) and _computes(each):
             own = [id(tensor) for tensor in nn.Module.parameters(each) if tensor.requires_grad]
             if own and place.keys() >= set(own):
@@ -90,7 +90,7 @@ def modules_with(tensors: Sequence[Tensor]) -> list[nn.Module]:
     hooks."""
     wanted = {id(tensor) for tensor in tensors}
     for objects in _youngest_first():
-        modules = [each for each in living(nn.Module, objects) if _has(each, wanted)]
+        modules = [each for each in living_objects(nn.Module, objects) if _has(each, wanted)]
         parts = {id(part): part for each in modules for _, part in nn.Module.named_modules(each) if _has(part, wanted)}
         if parts := [part for part in parts.values() if _computes(part)]:
             least = min(len(list(nn.Module.parameters(part))) for part in parts)
@@ -139,7 +139,7 @@ def schedules_of(optimizer: Optimizer) -> list[LRScheduler]:
     takes a tenth of a second."""
     if "step" not in vars(optimizer):
         return []
-    return [each for each in living(LRScheduler) if getattr(each, "optimizer", None) is optimizer]
+    return [each for each in living_objects(LRScheduler) if getattr(each, "optimizer", None) is optimizer]
 
 
 def names(model: ModelLike, optimizer: Optimizer | None) -> dict[int, str]:

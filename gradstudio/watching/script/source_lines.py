@@ -105,7 +105,7 @@ def frame_at(place: Place) -> FrameType | None:
     return None
 
 
-def beside(file: str) -> list[str]:
+def files_beside(file: str) -> list[str]:
     """Return a file and the other loaded files of the user's own code in its folder."""
     loaded = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
     folder = _folder(file)

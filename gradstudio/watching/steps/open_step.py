@@ -243,7 +243,7 @@ class OpenStep:
         self.explained = birth or provenance, why or unknown
 
     def restarted(self) -> OpenStep:
-        """Return the step as the script restarts it."""
+        """Return a new step in place of this one, as the script has started it over."""
         self.put_back()
         return OpenStep(self.has_thrown, self.skipped_batches)
 

@@ -21,7 +21,7 @@ from gradstudio.session.library.stored_runs import MOST_LAYERS
 from gradstudio.watching.births.skipped_batches import SkippedBatch
 from gradstudio.watching.hooks.loop_log import LoopLog
 from gradstudio.watching.hooks.number_format import AutocastFormat
-from gradstudio.watching.hooks.rank_place import here
+from gradstudio.watching.hooks.rank_place import current_place
 from gradstudio.watching.hooks.torch_hooks import Roots
 from gradstudio.watching.measuring.device_parameters import parameters_of
 from gradstudio.watching.measuring.parameters import NotMeasurable
@@ -29,12 +29,12 @@ from gradstudio.watching.recorder.recorder import Recorder
 from gradstudio.watching.script import model_layers
 from gradstudio.watching.script.module_layers import ModuleLayers
 from gradstudio.watching.steps.late_reduction import LateReduction
+from gradstudio.watching.steps.logged_figures import LoggedFigures
 from gradstudio.watching.steps.measured_step import MeasuredStep
 from gradstudio.watching.steps.open_step import OpenStep
 from gradstudio.watching.steps.script_facts import SettingsReader
 from gradstudio.watching.steps.setup_checks import SetupChecks
 from gradstudio.watching.steps.sink import Sink
-from gradstudio.watching.steps.told_figures import LoggedFigures
 from gradstudio.watching.steps.trained_models import TrainedModels
 from gradstudio.watching.steps.training_checks import TrainingChecks
 from gradstudio.watching.steps.watch_options import Options
@@ -176,7 +176,7 @@ class PassObserver(TrainedModels):
         self._training.end()
         self._trained, self._rows, self._loop = ids, 0, LoopLog()
         self._training.begin()
-        self._late_reduction = LateReduction() if here() is not None else None
+        self._late_reduction = LateReduction() if current_place() is not None else None
         self.layers = self._layers_of(model, ordered)
         self._shown = ModuleLayers(self.layers, MOST_LAYERS)
         self._sink.begin(self, self._shown.layers)
@@ -274,7 +274,7 @@ class PassObserver(TrainedModels):
         step.skipped_batches = []
 
     def used_elsewhere(self, by: Any) -> None:
-        """Another observer's optimizer makes a step: the gradients here may only be left over from its pass."""
+        """Another observer's optimizer makes a step, so the gradients here may only be left over from its pass."""
         self._step.used = by
         if not self.recorder.states:
             self.recorder.restart()

@@ -20,7 +20,7 @@ from gradstudio.watching.births.loss_graph import in_words
 from gradstudio.watching.births.loss_values import is_leaf
 from gradstudio.watching.births.operation_lines import line_in_model, line_of
 from gradstudio.watching.hooks.leaves import nodes_before
-from gradstudio.watching.measuring.parted_parameters import local_part
+from gradstudio.watching.measuring.sharded_parameters import local_part
 from gradstudio.watching.script.model_layers import ModelLike
 
 _MOST_NODES = 2_000  # number observed, nearest to the loss first

@@ -21,7 +21,7 @@ from gradstudio.watching.births.skipped_batches import SkippedBatch
 from gradstudio.watching.births.step_births import MADE_BY_THE_SCRIPT, MOST_SEARCHES
 from gradstudio.watching.hooks.guard import say_once
 from gradstudio.watching.measuring.parameters import NOT_MEASURED, Change, Gradient
-from gradstudio.watching.measuring.parted_parameters import share_of
+from gradstudio.watching.measuring.sharded_parameters import share_of
 from gradstudio.watching.recorder.kept_state import KeptStep
 from gradstudio.watching.script.module_layers import ModuleLayers
 from gradstudio.watching.steps.joined_optimizers import main_of, members_of
@@ -71,7 +71,7 @@ class Observer(PassObserver):
         if step.gradient is None and step.read_figures is None:
             step.take_without_pass(self.parameters, clip, *heard)
             if not heard[1]:
-                self.autocast.stepped_alone(self._device)
+                self.autocast.on_unobserved_step(self._device)
         if step.is_passed_by:
             self._record_step()
             return

@@ -15,7 +15,7 @@ from gradstudio.core.text import plural
 from gradstudio.watching.births.loss_graph import MOST_NODES
 from gradstudio.watching.births.loss_values import weight_behind
 from gradstudio.watching.hooks.leaves import leaves_before, nodes_before
-from gradstudio.watching.measuring.parted_parameters import local_part
+from gradstudio.watching.measuring.sharded_parameters import local_part
 from gradstudio.watching.script import source_lines
 from gradstudio.watching.script.model_layers import ModelLike
 from gradstudio.watching.script.script_names import variables

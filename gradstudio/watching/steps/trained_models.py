@@ -18,7 +18,7 @@ from gradstudio.core.row import Layer
 from gradstudio.watching.births.step_births import Births
 from gradstudio.watching.hooks.guard import say
 from gradstudio.watching.measuring.parameters import Parameters, sizes
-from gradstudio.watching.measuring.parted_parameters import are_sharded, whole_shapes
+from gradstudio.watching.measuring.sharded_parameters import are_sharded, whole_shapes
 from gradstudio.watching.script import model_layers
 from gradstudio.watching.script.source_lines import is_own
 

@@ -19,7 +19,7 @@ from gradstudio.watching.births.operation_lines import line_of
 from gradstudio.watching.births.saved_tensors import saved_of
 from gradstudio.watching.hooks.leaves import leaves_before
 from gradstudio.watching.hooks.torch_hooks import Roots
-from gradstudio.watching.measuring.parted_parameters import local_part
+from gradstudio.watching.measuring.sharded_parameters import local_part
 from gradstudio.watching.script import model_layers
 from gradstudio.watching.script.script_names import name_of
 from gradstudio.watching.steps.collapse_checks import CollapseChecks

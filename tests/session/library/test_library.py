@@ -198,7 +198,7 @@ def test_a_run_that_grows_is_read_from_where_it_was_known(path, known_rows, monk
         library.execute("DELETE FROM rows")
         library.execute("DELETE FROM checksums WHERE part = 'rows'")
         for start, stop in zip(pieces, [*pieces[1:], 2 * BLOCK + 7], strict=True):
-            content = (start, stop - start, *followed_run.packed(run.history, start, stop))
+            content = (start, stop - start, *followed_run.pack_rows(run.history, start, stop))
             library.execute("INSERT INTO rows VALUES (?, ?, ?, ?, ?)", (run.id, *content))
             checksums.write(library, run.id, checksums.ROWS, start, checksums.of_values(content))
     unpacked: list[object] = []
@@ -669,7 +669,7 @@ def test_a_library_that_stays_held_is_given_up_in_time(path, monkeypatch):
 def test_requests_are_heard_once_in_order_and_only_those_that_are_ours(path):
     run = made(5, status="running")
     heard, writing = [], LibraryWriter(path)
-    writing.follow(run, hear=heard.append)
+    writing.follow(run, on_request=heard.append)
     library = Library(path)
     until(lambda: library.entries())
     library.request(run.id, "pause", 1.0)
@@ -688,7 +688,7 @@ def test_requests_are_heard_once_in_order_and_only_those_that_are_ours(path):
         with pytest.raises(LibraryError, match="is over"):
             library.request(id, "pause", 1.0)
     writing = LibraryWriter(path)
-    writing.follow(run, hear=heard.append)  # the requests are of another time
+    writing.follow(run, on_request=heard.append)  # the requests are of another time
     assert writing.close() and len(heard) == 3
     library.delete([run.id])
     library.purge()

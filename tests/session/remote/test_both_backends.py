@@ -259,7 +259,7 @@ def test_a_run_that_takes_more_memory_than_its_budget(make: Make) -> None:
     one.play()
     over(one)
     assert one.run.refused and "memory_budget" in one.run.message
-    assert budget.cached(one.run.in_force) is not None  # as the window offers what would make it fit
+    assert budget.cached_footprint(one.run.in_force) is not None  # as the window offers what would make it fit
 
 
 def test_a_preset_that_cannot_be_trained(make: Make) -> None:

@@ -21,12 +21,12 @@ from gradstudio.core.presets import Preset
 from gradstudio.core.worker_places import TO_INSTALL, Place
 from gradstudio.session.library.library_faults import LibraryError
 from gradstudio.session.library.store import Library
-from gradstudio.session.map.cells_there import PlaceCells
 from gradstudio.session.map.map_plan import read_plan
 from gradstudio.session.map.mapper import Mapper
+from gradstudio.session.map.place_cells import PlaceCells
 from gradstudio.session.map.train_cell import Bench, Order
 from gradstudio.session.remote import remote_backend
-from gradstudio.session.remote.library_there import PlaceLibrary, import_run
+from gradstudio.session.remote.place_library import PlaceLibrary, import_run
 from gradstudio.session.remote.remote_backend import RemoteBackend
 from gradstudio.session.running.backend import LocalBackend
 from gradstudio.session.simulator import Simulator

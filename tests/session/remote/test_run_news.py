@@ -32,7 +32,7 @@ def test_bytes_do_not_grow_with_the_step() -> None:
         writer.note("notice", "Something happened.")
         writer.find(finding.until(step) if step > 100 else finding)
         said = told.news(1)
-        sizes.append(sum(len(piece) for head, raw in said for piece in frames.packed(head, raw)))
+        sizes.append(sum(len(piece) for head, raw in said for piece in frames.pack(head, raw)))
     early, late = sum(sizes[2:12]), sum(sizes[-10:])
     assert late < 1.03 * early, (early, late)  # a step has more digits
     assert early > 1000 * (8 * len(COLUMNS) + 4 * len(LAYER_METRICS) * len(LAYERS))

@@ -16,7 +16,7 @@ from gradstudio.session.course.drawn_faults.drawing_runs import (
     stack,
     trained_by,
 )
-from gradstudio.session.course.drawn_faults.kinds import DrawnFault, Kind, Part, since
+from gradstudio.session.course.drawn_faults.kinds import DrawnFault, Kind, Part, changes_at
 
 _RATE = ("rate_raised", "update_ratio_high", "exploding_gradient", "dead_units")
 _FREEZE = (3, 12)  # steps at which a run that stagnates from then on has learned nothing
@@ -36,7 +36,7 @@ def _early(random: Random) -> int:
 
 def _rate(random: Random, base: Texts) -> DrawnFault:
     step = _middle(random)
-    return _one(base, since(step, f"optimizer.lr={lr_of(base) * log_uniform(random, 10, 1000):.3g}", named=_RATE))
+    return _one(base, changes_at(step, f"optimizer.lr={lr_of(base) * log_uniform(random, 10, 1000):.3g}", named=_RATE))
 
 
 def _rate_sgd(random: Random) -> DrawnFault:
@@ -54,7 +54,7 @@ def _rate_elsewhere(random: Random) -> DrawnFault:
 def _rate_to_zero(random: Random) -> DrawnFault:
     base = [*stack(random, 3), *trained_by(random)]
     low = f"optimizer.lr={lr_of(base) * log_uniform(random, 1e-7, 1e-4):.3g}"
-    return _one(base, since(_early(random), low, named=("update_ratio_low",)))
+    return _one(base, changes_at(_early(random), low, named=("update_ratio_low",)))
 
 
 def _clipping_removed(random: Random) -> DrawnFault:
@@ -64,7 +64,7 @@ def _clipping_removed(random: Random) -> DrawnFault:
         f"model.init_gain={random.uniform(1.0, 1.25):.3g}", f"optimizer.lr={log_uniform(random, 0.15, 0.3)}",
         "clipping.kind=norm", "clipping.max_norm=0.5", "run.steps=400",
     ]  # fmt: skip
-    return _one(base, since(int(random.integers(30, 200)), "clipping.kind=none", named=("exploding_gradient",)))
+    return _one(base, changes_at(int(random.integers(30, 200)), "clipping.kind=none", named=("exploding_gradient",)))
 
 
 def _game_unclipped(random: Random) -> DrawnFault:
@@ -74,12 +74,12 @@ def _game_unclipped(random: Random) -> DrawnFault:
         f"optimizer.lr={random.uniform(0.4, 0.6):.3g}", "clipping.kind=norm", "clipping.max_norm=0.1", "run.steps=800",
     ]  # fmt: skip
     named = ("exploding_gradient", "update_ratio_high")
-    return _one(base, since(int(random.integers(100, 400)), "clipping.kind=none", named=named))
+    return _one(base, changes_at(int(random.integers(100, 400)), "clipping.kind=none", named=named))
 
 
 def _outliers(random: Random) -> DrawnFault:
     hidden = plain(random, str(one_of(random, "relu", "leaky_relu", "gelu")), 1, 3, "he")
-    part = since(
+    part = changes_at(
         _middle(random), f"problem.outlier_scale={log_uniform(random, 1e3, 1e5)}",
         f"problem.outlier_every={random.integers(20, 50)}", named=("exploding_gradient", "loss_spike"),
     )  # fmt: skip
@@ -89,7 +89,7 @@ def _outliers(random: Random) -> DrawnFault:
 def _clipped_to_zero(random: Random) -> DrawnFault:
     base = [*stack(random, 3), *trained_by(random, "sgd"), "clipping.kind=norm", "clipping.max_norm=1"]
     low = f"clipping.max_norm={log_uniform(random, 1e-6, 1e-4)}"
-    return _one(base, since(_early(random), low, named=("clipping_always",)))
+    return _one(base, changes_at(_early(random), low, named=("clipping_always",)))
 
 
 def _underflow(random: Random) -> DrawnFault:
@@ -97,7 +97,7 @@ def _underflow(random: Random) -> DrawnFault:
         *stack(random, 3), *trained_by(random, "adam"), "optimizer.eps=1e-16", "precision.scaling=none",
         f"loss.weight={log_uniform(random, 1e-8, 1e-6)}",
     ]  # fmt: skip
-    return _one(base, since(_early(random), "precision.dtype=fp16", named=("fp16_underflow",)))
+    return _one(base, changes_at(_early(random), "precision.dtype=fp16", named=("fp16_underflow",)))
 
 
 def _static_overflow(random: Random) -> DrawnFault:
@@ -105,7 +105,7 @@ def _static_overflow(random: Random) -> DrawnFault:
         *stack(random, 3), *trained_by(random), "precision.scaling=static",
         f"precision.init_scale={log_uniform(random, 1e8, 1e11)}",
     ]  # fmt: skip
-    return _one(base, since(_middle(random), "precision.dtype=fp16", named=("fp16_overflow",)))
+    return _one(base, changes_at(_middle(random), "precision.dtype=fp16", named=("fp16_overflow",)))
 
 
 def _forward_overflow(random: Random) -> DrawnFault:
@@ -114,7 +114,7 @@ def _forward_overflow(random: Random) -> DrawnFault:
         f"problem.input_scale={log_uniform(random, 1e5, 1e6)}",
     ]  # fmt: skip
     named = ("fp16_overflow", "scale_collapse")
-    return _one(base, since(_middle(random), "precision.dtype=fp16", named=named))
+    return _one(base, changes_at(_middle(random), "precision.dtype=fp16", named=named))
 
 
 def _large_decay(random: Random) -> DrawnFault:
@@ -122,20 +122,20 @@ def _large_decay(random: Random) -> DrawnFault:
     base = [*stack(random, 3), *trained_by(random, "sgd", "adamw")]
     share = log_uniform(random, 0.2, 0.9)  # of the weights, at each step
     pull = f"optimizer.weight_decay={min(share / lr_of(base), 1000):.3g}"
-    return _one(base, since(_middle(random), pull, named=("weight_decay_high",)))
+    return _one(base, changes_at(_middle(random), pull, named=("weight_decay_high",)))
 
 
 def _noise(random: Random) -> DrawnFault:
     base = [*stack(random, 3), *trained_by(random, "sgd")]
     named = ("gradient_noise", "exploding_gradient", "update_ratio_high")
-    return _one(base, since(_middle(random), f"gradients.noise_std={log_uniform(random, 3, 100)}", named=named))
+    return _one(base, changes_at(_middle(random), f"gradients.noise_std={log_uniform(random, 3, 100)}", named=named))
 
 
 def _momentum(random: Random) -> DrawnFault:
     """Velocity that never decays, so the steps add up without end."""
     base = [*stack(random, 3), "optimizer.kind=sgd", f"optimizer.lr={log_uniform(random, 0.03, 0.1)}", "run.steps=300"]
     named = ("momentum_high", "update_ratio_high", "exploding_gradient", "loss_oscillating", "dead_units")
-    return _one(base, since(_middle(random), "optimizer.momentum=1", named=named))
+    return _one(base, changes_at(_middle(random), "optimizer.momentum=1", named=named))
 
 
 def _bug(
@@ -144,7 +144,7 @@ def _bug(
     def draw(random: Random) -> DrawnFault:
         more = [need.format(n=one_of(random, 2, 4, 8), limit=log_uniform(random, 0.1, 1.0)) for need in needs]
         base = [*small_batches(random), *trained_by(random, *kinds), *more]
-        return _one(base, since(_middle(random), f"mistakes.{name}=true", named=named, silent=True))
+        return _one(base, changes_at(_middle(random), f"mistakes.{name}=true", named=named, silent=True))
 
     return draw
 

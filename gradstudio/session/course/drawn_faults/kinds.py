@@ -37,6 +37,6 @@ class Kind:
     healthy: bool = False
 
 
-def since(step: int, *assignments: str, named: tuple[str, ...] = (), silent: bool = False) -> Part:
+def changes_at(step: int, *assignments: str, named: tuple[str, ...] = (), silent: bool = False) -> Part:
     """Return knobs that change at a step."""
     return Part(named, at=tuple(f"{step}:{text}" for text in assignments), silent=silent, since=step)

@@ -30,7 +30,8 @@ _BESIDE = re.compile(r"__(min|max)$", re.IGNORECASE)  # as in W&B's own tables, 
 
 
 def guess_columns(there: Iterable[str], said: Mapping[str, str]) -> dict[str, str]:
-    """Return the column for each quantity in a log, by quantity. `said` contains those that the user named."""
+    """Return the column of a log for each quantity, by quantity. `there`: the columns of the log; `said`: those that
+    the user named."""
     known = _of_one_run([name for name in there if not _BESIDE.search(name)], said)
     by_name: dict[str, str] = {}
     for name in known:

@@ -29,7 +29,7 @@ _BY_LOGS = {rule for rules, _ in NEEDED.values() for rule in rules}
 OF_A_WATCH = tuple(rule for rule in NAMES if rule not in _BY_LOGS and rule not in OF_THE_STUDIO)
 
 
-def lacking(columns: Iterable[str]) -> list[tuple[str, tuple[str, ...], str]]:
+def missing_quantities(columns: Iterable[str]) -> list[tuple[str, tuple[str, ...], str]]:
     """Return each quantity that is missing from these columns, the rules that are blind without it, and how to log
     it."""
     there = set(columns)

@@ -16,7 +16,7 @@ from gradstudio.session.record.run import Run
 
 def memory(run: Run) -> Section | None:
     """Return the section: the memory use of a step of the run with its initial knobs; None if unknown."""
-    footprints = None if run.watched is not None else budget.cached(run.experiment)
+    footprints = None if run.watched is not None else budget.cached_footprint(run.experiment)
     if footprints is None:
         return None
     footprint, cures = footprints

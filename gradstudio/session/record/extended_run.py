@@ -11,9 +11,9 @@ from gradstudio.session.record.own_steps import own_step
 from gradstudio.session.record.run import Run
 
 
-def going_on(run: Run, parent: Run, step: int | None) -> Run:
-    """Return a run, still without rows, extended by the rows of another one before the script's own `step`; all of them
-    if the step is unknown. Rows after the first non-finite one are left out."""
+def extended_run(run: Run, parent: Run, step: int | None) -> Run:
+    """Return a run that has no rows yet, preceded by the rows of another run before the script's own `step`; by all of
+    them if the step is unknown. Rows after the first non-finite one are left out."""
     count = len(parent.history) if parent.first_nonfinite_step is None else parent.first_nonfinite_step
     if step is not None:
         count = next((row for row in range(count) if own_step(parent.history, row) >= step), count)

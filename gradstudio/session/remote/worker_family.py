@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 from weakref import finalize
 
-from gradstudio.core.typed_json import plain, typed
+from gradstudio.core.typed_json import from_plain, to_plain
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import StoredSnapshot
 from gradstudio.session.remote.one_answer import OneAnswer
@@ -65,7 +65,7 @@ class WorkerFamily:
 
     def set_speed(self, speed: float) -> None:
         """Limit a future to this many steps a second."""
-        self.tell({"m": "pace", "pace": plain(speed)})
+        self.tell({"m": "pace", "pace": to_plain(speed)})
 
     def introduce(self, run: Run) -> Callable[[], None]:
         """Return a function that sends the run, in its current state, to the worker. It is to be trained there or
@@ -141,7 +141,7 @@ class WorkerFamily:
         """Release the snapshots of these runs."""
         self.tell({"m": "snapshots", "forget": list(runs)})
 
-    def packed(self, run: Run) -> list[tuple[int, bytes]]:
+    def pack(self, run: Run) -> list[tuple[int, bytes]]:
         """Return the snapshots of a run for the library."""
         process = self._process
         if process is None or not process.is_alive or not self._knows(run):
@@ -149,7 +149,7 @@ class WorkerFamily:
         answer = OneAnswer(process, {"m": "pack", "family": self.number, "run": run.id})
         head, raw = answer.wait(PACKING) or ({"states": []}, memoryview(b""))
         states, at = list[tuple[int, bytes]](), 0
-        for step, size in typed(list[tuple[int, int]], head["states"]):
+        for step, size in from_plain(list[tuple[int, int]], head["states"]):
             states.append((step, bytes(raw[at : at + size])))
             at += size
         return states
@@ -158,8 +158,8 @@ class WorkerFamily:
 
     def take(self, frame: Frame) -> None:
         if frame.head["m"] == "kept":
-            self.used, self.on_disk = typed(int, frame.head["used"]), typed(bool, frame.head["on_disk"])
-            self._steps = typed(dict[str, list[int]], frame.head["steps"])
+            self.used, self.on_disk = from_plain(int, frame.head["used"]), from_plain(bool, frame.head["on_disk"])
+            self._steps = from_plain(dict[str, list[int]], frame.head["steps"])
 
     def unheard(self, seconds: float) -> None:
         pass

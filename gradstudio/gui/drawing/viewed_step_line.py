@@ -13,8 +13,8 @@ from gradstudio.gui.widgets.viewed_step import ViewedStep
 VEIL = 165  # alpha of the plot's own colour over later steps
 
 
-class LookedLine:
-    """Drawn in one plot while a past step is viewed."""
+class ViewedStepLine:
+    """The line at a past step that is being viewed, in one plot."""
 
     def __init__(self, canvas: Canvas, looked: ViewedStep) -> None:
         self._canvas, self._looked = canvas, looked
@@ -30,7 +30,7 @@ class LookedLine:
         return self._looked.step if self._line.isVisible() else None
 
     def place(self) -> None:
-        """Move to the viewed step."""
+        """Move the line to the viewed step."""
         step = self._looked.step
         for item in (self._line, self._veil):
             item.setVisible(step is not None)

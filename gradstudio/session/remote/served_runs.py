@@ -7,13 +7,13 @@ import traceback
 from collections.abc import Iterable
 from typing import Any
 
-from gradstudio.core.typed_json import plain
+from gradstudio.core.typed_json import to_plain
 from gradstudio.session import own_model
 from gradstudio.session.footprint import budget
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import Snapshots, StoredSnapshot
-from gradstudio.session.remote.looks_served import Served
 from gradstudio.session.remote.run_news import RunSender
+from gradstudio.session.remote.served_looks import ServedTask
 from gradstudio.session.running.slow_step import slow_step
 from gradstudio.session.running.whole_run import train_whole
 from gradstudio.session.running.worker import Worker, thread_of
@@ -45,7 +45,7 @@ class Family:
         return {"used": self.snapshots.used, "on_disk": self.snapshots.on_disk, "steps": steps}
 
 
-class WorkerServed(Served):
+class ServedWorker(ServedTask):
     """A run that trains, and its twin, for the other side."""
 
     def __init__(self, to: int, worker: Worker, runs: list[tuple[RunSender, int]]) -> None:
@@ -60,7 +60,7 @@ class WorkerServed(Served):
             self.over = True
             run = self.worker.record
             footprints = budget.known_stages(run.in_force, run.to_come) if run.refused else []
-            end = {"m": "end", "to": self.to, "failure": self.worker.failure, "footprints": plain(footprints)}
+            end = {"m": "end", "to": self.to, "failure": self.worker.failure, "footprints": to_plain(footprints)}
             return [*said, (end, ())]
         return said
 

@@ -10,22 +10,22 @@ from pathlib import Path
 from typing import Any
 
 from gradstudio.core import trust
-from gradstudio.core.typed_json import plain, typed
+from gradstudio.core.typed_json import from_plain, to_plain
 from gradstudio.session.map import map_plan, workers
 from gradstudio.session.map.map_plan import Job
 from gradstudio.session.map.outcome import CellResult
-from gradstudio.session.remote.looks_served import Served
+from gradstudio.session.remote.served_looks import ServedTask
 from gradstudio.worker.worker_process import Said
 
 
-class CellsServed(Served):
+class ServedCells(ServedTask):
     """Some cells of one plan."""
 
     def __init__(self, head: dict[str, Any]) -> None:
         super().__init__(head["to"])
-        trust.agree_here(*typed(list[str], head["agreed"]))
-        self._plan = map_plan.from_json(json.loads(typed(str, head["plan"])), Path("map"))
-        self._jobs = typed(list[Job], head["jobs"])
+        trust.agree_here(*from_plain(list[str], head["agreed"]))
+        self._plan = map_plan.from_json(json.loads(from_plain(str, head["plan"])), Path("map"))
+        self._jobs = from_plain(list[Job], head["jobs"])
         self._done = deque[tuple[Job, CellResult]]()
         self._problem = ""
         self._paused, self._stopping = threading.Event(), threading.Event()
@@ -45,7 +45,7 @@ class CellsServed(Served):
     def news(self) -> list[Said]:
         self.over = not self._thread.is_alive()
         done = [self._done.popleft() for _ in range(len(self._done))]
-        said: list[Said] = [({"m": "cells", "to": self.to, "done": plain(done)}, ())] if done else []
+        said: list[Said] = [({"m": "cells", "to": self.to, "done": to_plain(done)}, ())] if done else []
         return [*said, ({"m": "end", "to": self.to, "problem": self._problem}, ())] if self.over else said
 
     def _train(self) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from gradstudio.core.cliff import Cliff
 from gradstudio.core.layer_sample import LayerSample
 from gradstudio.core.time_steps import TimeMap, TimeSteps
-from gradstudio.core.typed_json import plain
+from gradstudio.core.typed_json import to_plain
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import Snapshots
 from gradstudio.session.remote.run_news import RunSender
@@ -35,8 +35,8 @@ TRIAL: dict[str, Any] = {
 }  # fmt: skip
 
 
-class Served:
-    """A task that runs for the other side, which identifies it by a number."""
+class ServedTask:
+    """A task that runs for the client, which identifies it by a number."""
 
     def __init__(self, to: int) -> None:
         self.to = to
@@ -56,8 +56,8 @@ class Served:
         raise NotImplementedError
 
 
-class LookServed(Served):
-    """A look into a step."""
+class ServedLook(ServedTask):
+    """A measurement within a step, made for the client."""
 
     def __init__(self, to: int, look: StepSampler) -> None:
         super().__init__(to)
@@ -82,7 +82,7 @@ class LookServed(Served):
         raw: list[np.ndarray] = []
         head: dict[str, Any] = {"m": "look", "to": self.to, "at": now[0], "over": self.over}
         if now[1] is not before[1]:
-            head["found"] = plain(now[1], raw)
+            head["found"] = to_plain(now[1], raw)
         if self.over:
             head |= {"problem": look.problem, "failure": look.failure}
         return [(head, raw)]
@@ -101,7 +101,7 @@ class _TrialsSender(Trials):
         return run
 
 
-class TrialsServed(Served):
+class ServedTrials(ServedTask):
     """Trials of fixes, one after the other."""
 
     def __init__(self, to: int, run: Run, snapshots: Snapshots, remedies: list[str]) -> None:
@@ -135,7 +135,7 @@ class TrialsServed(Served):
                 said += [({**head, "m": "trial_news", "trial": place}, raw) for head, raw in news]
             if self._told.get(place) != values:
                 self._told[place] = values
-                said.append(({"m": "trial", "to": self.to, "trial": place, "values": plain(values)}, ()))
+                said.append(({"m": "trial", "to": self.to, "trial": place, "values": to_plain(values)}, ()))
         if now != self._now or self.over:
             self._now = now
             head = {"m": "trials", "to": self.to, "now": now, "over": self.over, "failure": trials.failure}
@@ -143,10 +143,10 @@ class TrialsServed(Served):
         return said
 
 
-class FutureServed(Served):
+class ServedFuture(ServedTask):
     """The best fix, which trains on."""
 
-    def __init__(self, to: int, of: TrialsServed, trial: int, pace: Callable[[], float]) -> None:
+    def __init__(self, to: int, of: ServedTrials, trial: int, pace: Callable[[], float]) -> None:
         super().__init__(to)
         self._future = FutureRun(of.trials, of.trials.trials[trial], pace)
         self._told = of.trials.told[self._future.record.id]

@@ -16,7 +16,7 @@ MOST_STEPS = int(KNOBS["run.steps"].maximum)
 _Record = TypeVar("_Record")
 
 
-def conforming(record: _Record) -> _Record:
+def check_types(record: _Record) -> _Record:
     """Return a dataclass or a named tuple; TypeError if one of its fields is not of its declared type, ValueError for
     an impossible step."""
     for name, declared in _fields(type(record)).items():

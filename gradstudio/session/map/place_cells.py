@@ -7,7 +7,7 @@ import queue
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
-from gradstudio.core.typed_json import plain, typed
+from gradstudio.core.typed_json import from_plain, to_plain
 from gradstudio.core.worker_places import Place
 from gradstudio.session import own_model
 from gradstudio.session.map.map_plan import Job, Plan
@@ -31,7 +31,7 @@ class PlaceCells:
         process, results = self._pool.warm(), _Results()
         number, paused = process.add(results), False
         agreed = () if any(map(own_model.needs_agreement, plan.of_panels)) else own_model.hashes(*plan.of_panels)
-        asked = {"plan": json.dumps(plan.as_json()), "jobs": plain(list(jobs)), "agreed": list(agreed)}
+        asked = {"plan": json.dumps(plan.as_json()), "jobs": to_plain(list(jobs)), "agreed": list(agreed)}
         process.post({"m": "cells", "to": number, **asked})
         try:
             while not stopped():
@@ -62,9 +62,9 @@ class _Results:
 
     def take(self, frame: Frame) -> None:
         if frame.head["m"] == "cells":
-            self.news.put(typed(list[tuple[Job, CellResult]], frame.head["done"]))
+            self.news.put(from_plain(list[tuple[Job, CellResult]], frame.head["done"]))
         else:
-            self.news.put(typed(str, frame.head["problem"]))
+            self.news.put(from_plain(str, frame.head["problem"]))
 
     def unheard(self, seconds: float) -> None:
         pass

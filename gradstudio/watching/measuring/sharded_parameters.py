@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from gradstudio.core.unknown import UNKNOWN
 from gradstudio.engine.torch_internals.flat_shards import Piece, is_piece, pieces_of
 from gradstudio.watching.measuring.parameters import Change, Gradient, Parameters
-from gradstudio.watching.script.living_objects import living
+from gradstudio.watching.script.living_objects import living_objects
 
 
 def are_sharded(tensors: Sequence[Tensor]) -> bool:
@@ -30,7 +30,7 @@ def whole_shapes(tensors: Sequence[Tensor]) -> list[tuple[int, ...]]:
 def _pieces(tensors: Sequence[Tensor]) -> dict[int, Piece]:
     """Return what tensors of FullyShardedDataParallel are pieces of, by their ids."""
     pieces = {id(tensor): Piece(tuple(tensor.shape), ()) for tensor in tensors if is_piece(tensor)}
-    every = pieces_of(living(nn.Module)) if pieces else ()
+    every = pieces_of(living_objects(nn.Module)) if pieces else ()
     return pieces | {id(tensor): piece for tensor, piece in every if id(tensor) in pieces}
 
 

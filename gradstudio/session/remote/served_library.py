@@ -10,22 +10,22 @@ from pathlib import Path
 from typing import Any
 
 from gradstudio.core import files
-from gradstudio.core.typed_json import plain, typed
+from gradstudio.core.typed_json import from_plain, to_plain
 from gradstudio.session.library import travelling
 from gradstudio.session.library.library_faults import LibraryError
 from gradstudio.session.library.store import Library, library_exists
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
-from gradstudio.session.remote.looks_served import Served
 from gradstudio.session.remote.run_document import document
 from gradstudio.session.remote.run_news import RunSender
+from gradstudio.session.remote.served_looks import ServedTask
 from gradstudio.worker.worker_process import Said
 
 EVERY = 0.5  # seconds between two looks, as often as the library is written
 ANYWAY = 8  # checks without a change, after which a run is read anyway: a program that was killed changes nothing
 
 
-def opened() -> Library:
+def open_library() -> Library:
     """Open the library of this machine. LibraryError if there is none."""
     path = files.user_library()
     if not library_exists(path):
@@ -35,23 +35,23 @@ def opened() -> Library:
 
 def answer(head: dict[str, Any]) -> Said:
     """Return the answer to a request about the library."""
-    with closing(opened()) as library:
+    with closing(open_library()) as library:
         match head["ask"]:
             case "entries":
-                return {"entries": plain(library.entries(typed(str, head["search"])))}, ()
+                return {"entries": to_plain(library.entries(from_plain(str, head["search"])))}, ()
             case "export":
                 with tempfile.TemporaryDirectory() as folder:
                     path = Path(folder, f"run{travelling.ENDING}")
-                    travelling.export(library, library.find(typed(str, head["run"])), path)
+                    travelling.export(library, library.find(from_plain(str, head["run"])), path)
                     return {}, [path.read_bytes()]
             case "request":
-                library.request(head["run"], typed(str, head["word"]), typed(float, head["factor"]))
+                library.request(head["run"], from_plain(str, head["word"]), from_plain(float, head["factor"]))
                 return {}, ()
             case _:
                 raise ValueError("no such question")
 
 
-class RunFollowed(Served):
+class ServedLibraryRun(ServedTask):
     """A run of the library, sent as it grows."""
 
     def __init__(self, to: int, name: str) -> None:
@@ -78,7 +78,7 @@ class RunFollowed(Served):
 
     def _follow(self) -> None:
         try:
-            with closing(opened()) as library:
+            with closing(open_library()) as library:
                 run = library.load(library.find(self._name))
                 self._said = [({"m": "document", "to": self.to, "run": document(run)}, ())]
                 self._told = RunSender(run, rows_too=True)

@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from gradstudio.core.typed_json import typed
+from gradstudio.core.typed_json import from_plain
 from gradstudio.core.worker_places import Place
 from gradstudio.session.library import travelling
 from gradstudio.session.library.library_faults import LibraryError
@@ -35,7 +35,7 @@ class PlaceLibrary:
 
     def entries(self, search: str = "") -> list[Entry]:
         """Return the runs, newest first, that have every word of `search`."""
-        return typed(list[Entry], self._ask({"ask": "entries", "search": search})[0]["entries"])
+        return from_plain(list[Entry], self._ask({"ask": "entries", "search": search})[0]["entries"])
 
     def fetch(self, run: str) -> memoryview:
         """Return a run as the content of a .gsrun file."""
@@ -107,7 +107,7 @@ class FollowedPlaceRun:
             if "rows" not in head:  # what follows all rows
                 self._come.set()
         elif head["m"] == "end":
-            problem = typed(str, head["problem"])
+            problem = from_plain(str, head["problem"])
             self._end(f"{self.library.place.name}: {problem}" if problem else "")
 
     def unheard(self, seconds: float) -> None:
