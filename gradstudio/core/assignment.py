@@ -42,7 +42,7 @@ class Sheet(Part):
 
     @property
     def what(self) -> str:
-        """Kind and id of the assignment, such as "exam 0123456789ab"."""
+        """The kind and the id of the assignment, such as "exam 0123456789ab"."""
         return f"{self.key} {getattr(self, self.key)}"
 
     @property

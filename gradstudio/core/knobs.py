@@ -46,7 +46,8 @@ class Section(BaseModel):
 
 @dataclass(frozen=True)
 class Knob:
-    """One knob: its position, its range and when it has an effect. `name` is dotted: section.field."""
+    """One knob: its section and name, its default and range, and when it has an effect. `name` is dotted:
+    section.field."""
 
     name: str
     kind: Literal["choice", "float", "int", "bool", "text"]

@@ -1,6 +1,6 @@
 """The light and the dark theme: colours, fonts and the style of every widget. The values of the colours are in
 core/colors.py. Custom-painted widgets listen to `theme.changed`; parts of the window with Qt's own widgets are passed
-to `theme.apply_style` (dressing.py)."""
+to `theme.apply_style` (styled_parts.py)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from PySide6.QtWidgets import QApplication, QWidget
 from gradstudio.core.colors import DARK, DARK_PROJECTED, LIGHT, LIGHT_PROJECTED
 from gradstudio.core.files import RESOURCES
 from gradstudio.gui import user_settings
-from gradstudio.gui.dressing import StyledParts
+from gradstudio.gui.styled_parts import StyledParts
 
 Mode = Literal["system", "light", "dark"]
 POINTS = 9.75  # 13 px at 96 dots an inch

@@ -117,15 +117,15 @@ def watch(
     record_budget: int | None = None,
     on_spike: OnSpike = None,
 ) -> TrainingWatch:
-    """Watch the training of a model from here on; write it into the run library as it goes. Without `optimizer`, every
-    optimizer that trains the model is watched, and updates by hand. Loss scalers are heard by themselves: `scaler` is
-    there for calls that read better with it. `on_nonfinite`: what to do once a number is no longer finite: explain it,
-    raise FloatingPointError before the update, skip the update, or ignore it. One of `every` steps becomes a row.
-    Without `updates` their size is not measured, and no copy of the weights is kept for that. `resume`: the run that
-    goes on. Findings are told `to` "wandb", "tensorboard" or "mlflow", where the script uses it, and to `on_finding`: a
-    function, a command that gets JSON on its standard input, or a URL of Apprise. A stall is told there too. A crash
-    file goes `record` steps back, 0: none is written; `record_budget`: bytes that may be kept for it. `on_spike`:
-    "skip" leaves out an update whose gradient norm is far above its median, "rewind" puts older weights back too."""
+    """Watch the training of a model from now on, and write it into the run library as it goes. Without `optimizer`,
+    every optimizer that trains the model is watched, and so are updates made by hand. `scaler` is optional, as loss
+    scalers are observed anyway. `on_nonfinite`: what to do once a number is not finite: explain it, raise
+    FloatingPointError before the update, skip the update, or ignore it. One of `every` steps becomes a row. Without
+    `updates` the size of the updates is not measured, which saves a copy of the weights. `resume`: the run to continue.
+    Findings and stalls are sent `to` "wandb", "tensorboard" or "mlflow", if the script uses it, and to `on_finding`: a
+    function, a command that reads JSON from its standard input, or an Apprise URL. `record`: how many steps back a
+    crash file goes, 0 to write none; `record_budget`: the bytes that it may use. `on_spike`: "skip" leaves out an
+    update whose gradient norm is far above its median, "rewind" also restores the weights of an earlier step."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"gradstudio.watch wants a torch.nn.Module first, not {type(model).__name__}")
     if optimizer is not None and not isinstance(optimizer, Optimizer):

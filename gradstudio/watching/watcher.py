@@ -29,7 +29,7 @@ from gradstudio.watching.hooks.rank_place import current_place
 from gradstudio.watching.hooks.torch_hooks import Hooks
 from gradstudio.watching.observers import Observers
 from gradstudio.watching.ranks.joined_run import Sender
-from gradstudio.watching.ranks.party import Party
+from gradstudio.watching.ranks.rank_runs import RankRuns
 from gradstudio.watching.recording.birth_lines import place_and_cause
 from gradstudio.watching.recording.closing_lines import tell
 from gradstudio.watching.recording.reports import Reports
@@ -68,7 +68,7 @@ class Watcher:
         self._titles: Counter[str] = Counter()  # of all runs
         self._writer = LibraryWriter(library, in_sight=False, interval=INTERVAL)
         self._reports = Reports(lambda: max(len(self.runs), len(self.observers.all)) > 1)
-        self._party = Party(self._reports.on_outcome_of_ranks, self._keep)
+        self._rank_runs = RankRuns(self._reports.on_outcome_of_ranks, self._keep)
         self._guard = guarded(self.give_up)
         self.observers = Observers(
             self, self._guard, self.give_up, options or Options(), every_optimizer=every_optimizer
@@ -234,7 +234,7 @@ class Watcher:
                 watched_run.begin(measured_step, self._titles)
                 self.runs.append(watched_run)
             if (place := current_place()) is not None:
-                watched_run.joined = self._party.join(watched_run, place, watched_run.observer.share(place.ranks))
+                watched_run.joined = self._rank_runs.join(watched_run, place, watched_run.observer.share(place.ranks))
             if watched_run.is_recorded:
                 self._keep(watched_run)
         if watched_run.joined is None:
@@ -278,7 +278,7 @@ class Watcher:
         atexit.unregister(self.close)
         for observer in list(self.observers.all):
             self.end(observer, status, message)
-        self._party.close()
+        self._rank_runs.close()
         self.has_written = self._writer.close(PATIENCE)
         if not self.has_written:
             say(self._writer.problem or "the run library was not written to its end")

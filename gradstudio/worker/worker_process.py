@@ -69,7 +69,7 @@ class _OtherVersion(ValueError):
 
 
 class WorkerProcess:
-    """A worker. Any thread may call it; every method returns at once."""
+    """A worker in a process of its own. Any thread may call it; every method returns at once."""
 
     def __init__(self, command: Callable[[str], list[str]], place: Place | None = None) -> None:
         """`command` builds the command line from the nonce that the worker greets with. For a `place` the local process

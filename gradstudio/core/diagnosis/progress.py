@@ -197,7 +197,7 @@ class Progress:
         return self.broken or self.stuck or self.has_lost
 
     def at(self, history: History) -> Progress:
-        """Return the progress brought up to the latest row: the same whether it is called often or once."""
+        """Return the progress up to the latest row, which does not depend on how often it is called."""
         count = len(history)
         if not self.count:
             self.broken = _has_broken(history)

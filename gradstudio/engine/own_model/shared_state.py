@@ -30,7 +30,8 @@ _PUT: Mapping[str, Callable[[Any], object]] = {
 
 
 def now(folder: str) -> tuple[Any, ...]:
-    """Return the current state, given the known working folder: querying that may take longer than everything else."""
+    """Return the current state. `folder`: the working folder, if known, as asking for it may take longer than
+    everything else."""
     return (
         torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_num_threads(),
         torch.get_deterministic_debug_mode(), folder,

@@ -92,7 +92,8 @@ class Call:
 
 
 class OperationInterceptor:
-    """Base of a context that sees every operation of this thread. Only if seen_operations.can_intercept_operations."""
+    """Base of a context that intercepts every operation of this thread. Only if
+    seen_operations.can_intercept_operations()."""
 
     def __init__(self) -> None:
         self._seeing: AbstractContextManager[Any] | None = None
@@ -113,7 +114,8 @@ class OperationInterceptor:
 
 
 class OperationRecorder(OperationInterceptor):
-    """Records every operation with its arguments and results, so that none of their memory is reused."""
+    """Records every operation with its arguments and results, and keeps these alive so that none of their memory is
+    reused."""
 
     def __init__(self) -> None:
         super().__init__()

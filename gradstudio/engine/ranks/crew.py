@@ -235,7 +235,8 @@ class _Hearts:
         self._still = np.zeros(len(beats))  # seconds
 
     def look(self, now: float) -> np.ndarray:
-        """Return which have been unchanged for far too long; one without any heartbeat has not started."""
+        """Return for each rank whether its heartbeat has stood still for too long, (ranks,). A rank without any
+        heartbeat has not started yet."""
         beats = np.array(self._beats)
         passed, self._latest = min(now - self._latest, 2 * LOOK), now
         self._still = np.where((beats == self._seen) & (beats > 0), self._still + passed, 0.0)

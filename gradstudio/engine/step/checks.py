@@ -42,8 +42,8 @@ class Checks:
         self, model: nn.Module, parameters: Sequence[nn.Parameter], batches: Sequence[Any],
         loss: Callable[[Any], Tensor], scale: Callable[[], float],
     ) -> None:  # fmt: skip
-        """Compute the gradient that accumulation stands for. The joined batch may be too large for memory, which is the
-        purpose of micro-batches."""
+        """Compute the gradient that accumulation should give: that of all micro-batches joined into one batch. This
+        batch may not fit into memory, which is why there are micro-batches."""
         with _if_it_fits():
             self.joined = [grad / scale() for grad in gradient_of(model, parameters, join(batches), loss)]
         self.joined_problem = DOES_NOT_FIT if self.joined is None else ""
@@ -63,12 +63,13 @@ class Checks:
             self.tested = test()
 
     def compare_sum(self, grads: Sequence[Tensor]) -> None:
-        """Compare the sum of the passes, still times the loss scale."""
+        """Compare the accumulated gradients, which still carry the loss scale, with the sum of the micro-batches' own
+        gradients."""
         if self.summed is not None:
             self.accumulated = AccumulationError(self.step, difference(grads, self.summed), self.tolerance)
 
     def compare_joined(self, grads: Sequence[Tensor]) -> None:
-        """Compare the unscaled gradient."""
+        """Compare the unscaled gradient with that of the joined batch."""
         if self.joined is not None:
             self.joined_difference = difference(grads, self.joined)
 

@@ -21,11 +21,13 @@ class Observer:
         self.call = self.calls.append  # with the name of a call, just before it is made
 
     def phase(self, phase: Phase) -> None:
-        """The gradients are unscaled, or the update begins. The passes before that report their phases themselves."""
+        """Called when the gradients are unscaled and when the update begins. The passes before that report their phases
+        themselves."""
 
     def takes(self, batch: Sequence[Any]) -> None:
-        """The next forward pass is of this micro-batch. Not called for passes that are replayed from a recording."""
+        """Called with the micro-batch of the next forward pass, but not for passes that are replayed from a
+        recording."""
 
     def on_loss(self, loss: Tensor) -> None:
-        """A forward pass returned this loss, times the loss scale; the backward pass is next. Not called for passes
-        that are replayed from a recording."""
+        """Called with the loss of a forward pass, times the loss scale, before its backward pass; not for passes that
+        are replayed from a recording."""

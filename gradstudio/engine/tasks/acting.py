@@ -48,7 +48,7 @@ class Acting(Task):
 
 @contextmanager
 def acting(model: nn.Module) -> Iterator[None]:
-    """Let a model act as in evaluation, without gradients; its mode stays as it was."""
+    """Put a model into evaluation mode without gradients in this context; its mode is restored at the end."""
     training = model.training
     model.eval()
     with torch.no_grad():

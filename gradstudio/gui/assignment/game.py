@@ -43,7 +43,7 @@ class Game(QObject):
         return f"Run {self.number} broke tonight. Why?"
 
     def press(self) -> None:
-        """Start, cancel the making of a run, continue the open run, or make the next one."""
+        """Do what the button says: start, cancel the making of a run, continue the open run, or make the next one."""
         if self._making is not None:
             self._making.cancel()
         elif self.page is not None and self.page.over:

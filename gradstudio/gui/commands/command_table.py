@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QWidget
 
 from gradstudio import __version__
 from gradstudio.core.text import strong
-from gradstudio.gui import palette_choices
+from gradstudio.gui import command_palette_choices
 from gradstudio.gui.commands import file_commands as file
 from gradstudio.gui.commands import run_commands as run
 from gradstudio.gui.commands import view_commands as view
@@ -91,8 +91,8 @@ def _help(
     return (
         Command("tour", "Take the tour", begin_tour,
                 help="Shows in four steps what is where: knobs, run, plots and diagnosis"),
-        Command(palette_choices.OWN, "Find anything…",
-                lambda: palette_choices.open_palette(context, rows.values(), knobs, show_plots), "Ctrl+K",
+        Command(command_palette_choices.OWN, "Find anything…",
+                lambda: command_palette_choices.open_palette(context, rows.values(), knobs, show_plots), "Ctrl+K",
                 "Searches all commands, knobs, presets, runs and gestures, and carries out the one you choose"),
         Command("list_keys", "List keys and gestures", show_keys, StandardKey.HelpContents),
         Command("about", "About GradStudio", partial(_show_about, context.parent)),

@@ -123,8 +123,8 @@ class OverlayLayer:
 
 
 class OverlayCurve:
-    """The curve of one slot in one plot: a path in pixels, and marks for NaN and Inf at the top edge, where no value
-    is."""
+    """The curve of one slot in one plot: a path in pixels, and marks for NaN and Inf at the top edge, as they have no
+    value."""
 
     def __init__(self, canvas: Canvas, place: int) -> None:
         self._canvas, self._place = canvas, place

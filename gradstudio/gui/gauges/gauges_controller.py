@@ -10,7 +10,7 @@ from gradstudio.session.simulator import Simulator
 
 
 class GaugesController(QObject):
-    """Requests the visible gauges from the simulator."""
+    """Requests from the simulator those gauges that are visible."""
 
     def __init__(self, simulator: Simulator, panel: GaugesPanel) -> None:
         super().__init__(panel)

@@ -38,7 +38,7 @@ class RunMarks:
             item.hide()
 
     def forget(self) -> None:
-        """Consider the marks outdated, whatever the run."""
+        """Treat the marks as outdated, whatever run is shown."""
         self._shown_changes, self._shown_step = None, _NEVER
 
     def are_stale(self, run: Run) -> bool:

@@ -98,7 +98,7 @@ class RunListView(QListView):
 
 
 def list_button(text: str, about: str, call: Callable[[], object]) -> QPushButton:
-    """Return a button for below a list; `about` is its tooltip."""
+    """Return a button to place below a list; `about` is its tooltip."""
     button = QPushButton(text)
     button.setProperty("role", "remedy")
     button.setFocusPolicy(Qt.FocusPolicy.TabFocus)

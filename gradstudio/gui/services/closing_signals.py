@@ -18,7 +18,7 @@ from gradstudio.session.running.interrupts import ECHO, EXIT_CODE, heed, leave
 
 
 class ClosingSignals(QObject):
-    """Closes all windows at the first signal, from now on until `remove`, and ends the program at the second."""
+    """Closes all windows at the first signal, and ends the program at the second, until `remove` is called."""
 
     def __init__(self, parent: QObject, end: Callable[[int], object] = os._exit) -> None:
         super().__init__(parent)

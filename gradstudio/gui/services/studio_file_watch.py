@@ -21,7 +21,7 @@ GONE = "gone"  # stands for a deleted file, in place of a hash
 
 
 class StudioFileWatch(QObject):
-    """Follows the studio file of the simulator's preset."""
+    """Watches the studio file of the simulator's preset for changes."""
 
     def __init__(self, simulator: Simulator, controls: SimulatorController, message: MessageBar) -> None:
         super().__init__(message)  # deleted with the window, in its thread: no other thread may destroy the watcher

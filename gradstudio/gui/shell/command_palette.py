@@ -1,6 +1,6 @@
 """The command palette: one line that searches everything that the window can do, and a list of the matches.
 
-It does not know its choices: gui/palette_choices.py creates them."""
+It does not know its choices: gui/command_palette_choices.py creates them."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ LONGEST_CHANGE = 10  # characters of a change on the button
 
 
 class TopBar(QWidget):
-    """Its buttons get their tooltips and actions from the table of commands."""
+    """The bar at the top. Its buttons get their tooltips and actions from the table of commands."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -12,7 +12,7 @@ class Page(QWidget):
 
     @property
     def in_sight(self) -> bool:
-        """Whether it is visible."""
+        """Whether the page is visible."""
         return self.isVisible() and not self.window().isMinimized()
 
     def showEvent(self, event: QShowEvent) -> None:

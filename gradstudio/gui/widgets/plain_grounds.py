@@ -1,5 +1,5 @@
 """Backgrounds and lines that paint themselves. They need no style sheet, so that the widgets on them can be styled in
-parts (gui/dressing.py)."""
+parts (gui/styled_parts.py)."""
 
 from __future__ import annotations
 

@@ -40,9 +40,9 @@ class PlanError(ValueError):
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be mapped. `preset` contains the experiment and its timeline. `by` names a third knob, each value of
-    which has a panel of its own; without one there is one panel. `full`: every cell is trained, not only those with
-    differing neighbours."""
+    """The plan of a map. `preset` contains the experiment and its timeline. `by` names a third knob, each value of
+    which has its own panel; without it there is one panel. `full`: every cell is trained, not only those whose
+    neighbours differ."""
 
     preset: Preset
     x: Axis

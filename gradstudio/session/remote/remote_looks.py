@@ -143,7 +143,7 @@ class RemoteTrials(_RemoteThread, Trials):
 
 
 class RemoteFuture(_RemoteThread, FutureRun):
-    """The best fix, which trains on."""
+    """The continued training of the best fix, as a worker does it."""
 
     def __init__(self, family: WorkerFamily, trials: RemoteTrials, trial: Trial, pace: Callable[[], float]) -> None:
         FutureRun.__init__(self, trials, trial, pace)

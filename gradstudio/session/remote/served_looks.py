@@ -144,7 +144,7 @@ class ServedTrials(ServedTask):
 
 
 class ServedFuture(ServedTask):
-    """The best fix, which trains on."""
+    """The continued training of the best fix."""
 
     def __init__(self, to: int, of: ServedTrials, trial: int, pace: Callable[[], float]) -> None:
         super().__init__(to)

@@ -25,8 +25,8 @@ StoredOf = Callable[[list[str]], Iterable[StoredSnapshot]]
 
 
 class WorkerFamily:
-    """A family of runs that share snapshots in a worker, and what is known here about those. After the end of its
-    worker it continues in another."""
+    """A family of runs that share snapshots in a worker, and what this process knows of them. After the end of its
+    worker it continues in another one."""
 
     def __init__(self, pool: WorkerPool, budget: int, stored: StoredOf | None) -> None:
         self._pool, self._stored = pool, stored

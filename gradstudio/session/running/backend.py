@@ -21,7 +21,7 @@ StoredOf = Callable[[list[str]], Iterable[StoredSnapshot]]
 
 
 class AnyWorker(Protocol):
-    """The interface of a worker for a simulator. Every method but `join` returns at once."""
+    """The interface of a worker as a simulator uses it. Every method but `join` returns at once."""
 
     record: Run
 
@@ -42,7 +42,7 @@ class AnyWorker(Protocol):
 
 
 class RunFamily(Protocol):
-    """The interface of a family of runs for a simulator."""
+    """The interface of a family of runs as a simulator uses it."""
 
     @property
     def snapshots(self) -> Snapshots | RemoteSnapshots: ...
@@ -60,7 +60,7 @@ class RunFamily(Protocol):
 
 
 class Backend(Protocol):
-    """The interface of a simulator's backend."""
+    """What a simulator needs to train its runs: threads of this process, or worker processes here or at a place."""
 
     def family(self, budget: int = BUDGET, stored: StoredOf | None = None) -> RunFamily: ...
     def close(self) -> None: ...

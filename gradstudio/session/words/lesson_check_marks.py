@@ -14,7 +14,7 @@ LEAST_ROWS = 50  # rows needed before the accuracy counts
 
 
 def no_map(_: Run) -> Collection[str]:
-    """Return that nothing was done with a map."""
+    """Return an empty collection: nothing was done with a map."""
     return ()
 
 

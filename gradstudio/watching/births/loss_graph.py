@@ -221,6 +221,6 @@ def _spread(node: Any) -> LossFault | None:
 
 
 def in_words(names: Sequence[str], most: int = 4) -> str:
-    """Return names of tensors or modules, the first of many."""
+    """Return the names of tensors or modules as text, only the first ones if there are many."""
     more = len(names) - most
     return join_with_and([*names[:most], *([f"{more:,} more"] if more > 0 else [])])

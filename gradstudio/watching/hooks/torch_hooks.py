@@ -50,7 +50,7 @@ class Roots:
 
 
 class Listener(Protocol):
-    """Receives the callbacks from torch. Each method is called on the thread of the script."""
+    """Receives the callbacks from torch, each on the thread of the script."""
 
     def on_optimizer(self, optimizer: Optimizer) -> None: ...
     def before_calling_backward(self) -> None: ...

@@ -14,7 +14,8 @@ INTERVAL = 0.25  # seconds between two letters of a rank, and between two checks
 
 
 class Mail:
-    """The boxes of one run in the store: a card of each rank, which identifies it, and its letters in order."""
+    """The messages of one run in torch's store: each rank leaves a card that identifies it, and then numbered
+    letters."""
 
     def __init__(self, run: str) -> None:
         """`run` identifies it among those of the process, in the same way on all ranks. RuntimeError without a

@@ -87,7 +87,7 @@ class Box:
         return self.births.pop(step, NO_BIRTH)
 
     def has(self, step: int) -> bool:
-        """Return whether nothing more is to be expected for a step."""
+        """Return whether the rank has reported this step, or will report nothing more."""
         while self._steps and self._steps[0].step < step:
             self._steps.popleft()
         return bool(self._steps) or not self.is_open

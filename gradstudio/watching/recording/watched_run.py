@@ -57,7 +57,7 @@ class Outcome(NamedTuple):
 
 
 class WatchedRun:
-    """Creates the run with its first row: only then the facts are known."""
+    """The record of a watched run. It is created with its first row, as its facts are not known before."""
 
     def __init__(
         self, script: Script, layers: tuple[Layer, ...], observer: Observer, library: Path, parent: Run | None = None

@@ -31,7 +31,7 @@ def rate(random: Random, kind: str, momentum: float = 0.0) -> float:
 
 
 def trained_by(random: Random, *kinds: str) -> Texts:
-    """Return an optimizer; its learning rate is the last text."""
+    """Return a random optimizer as texts of knobs, the learning rate last."""
     kind = str(one_of(random, *(kinds or ("sgd", "sgd", "adam", "adamw", "rmsprop"))))
     momentum = float(one_of(random, 0.0, 0.9)) if kind == "sgd" else 0.0
     return [
@@ -47,7 +47,7 @@ def lr_of(texts: Texts) -> float:
 
 
 def stack(random: Random, deepest: int = 4) -> Texts:
-    """Return an MLP or a CNN that learns the digits."""
+    """Return a random MLP or CNN that learns the digits, as texts of knobs."""
     kind = str(one_of(random, "mlp", "mlp", "mlp", "cnn"))
     activation = str(one_of(random, "relu", "relu", "tanh", "leaky_relu", "gelu", "silu"))
     width = int(log_uniform(random, 12, 24)) if kind == "cnn" else int(log_uniform(random, 24, 200))

@@ -12,7 +12,7 @@ from pytestqt.qtbot import QtBot
 from waiting import LONG, settle
 
 from gradstudio.core import worker_places
-from gradstudio.gui.dressing import StyledParts
+from gradstudio.gui.styled_parts import StyledParts
 from gradstudio.gui.theme import theme
 from gradstudio.gui.window import Window
 

@@ -18,7 +18,7 @@ OnRecord = Callable[[Any, Any], object]
 _begun = count()  # runs of this process, including those of a watch that has ended
 
 
-class Party:
+class RankRuns:
     """Joins the runs of all ranks: the first run of each rank with the first of the others, the second with the second,
     and so on."""
 
