@@ -76,7 +76,7 @@ def test_every_panel_shows_the_step_that_is_clicked_and_nothing_is_rewound(qtbot
     click(ran, 12)
     assert ran.looked.step == 12 and ran.simulator.run is run and len(run.history) == 40
     for plot in plots.plots:
-        assert plot.looked_line.step == 12 and plot.cursor_line.value() == 12
+        assert plot.viewed_step_line.step == 12 and plot.cursor_line.value() == 12
         assert "step 12" in plot.legend_label.text(), plot.title
     assert ran.figures.figures["step"].value == "12"
     assert ran.top.pill.accessibleName() == "Looking at step 12 of 40"
@@ -88,7 +88,7 @@ def test_every_panel_shows_the_step_that_is_clicked_and_nothing_is_rewound(qtbot
     assert ran.looked.step == 30 and row.editor.value == 0.25
     assert key(ran, Qt.Key.Key_End) is None
     assert ran.figures.figures["step"].value == "39" and row.isEnabledTo(ran.knobs)
-    assert not ran.knobs.instead.isVisible() and plots.loss.looked_line.step is None
+    assert not ran.knobs.instead.isVisible() and plots.loss.viewed_step_line.step is None
     assert ran.simulator.run is run and run.status == "finished" and not plots.timeline.bar.now.isVisible()
 
 

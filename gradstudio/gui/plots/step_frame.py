@@ -57,7 +57,7 @@ class StepFrame(QFrame):
         self.widget = PlotArea(self.box, left, right, self.right_width)
         self.plot, self.canvas = self.widget.plot, self.widget.canvas
         self.marks, self.cursor_line = RunMarks(self.canvas), VerticalLine(self.canvas)
-        self.looked_line = ViewedStepLine(self.canvas, self.step_cursor.looked)
+        self.viewed_step_line = ViewedStepLine(self.canvas, self.step_cursor.looked)
         self.strip, self.invitation = LabelStrip(self.canvas), Label(self.canvas, z=40)
         self.invitation.hide()
         self.header = PlotHeader(self.title, self.help)

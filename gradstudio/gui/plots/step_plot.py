@@ -183,7 +183,7 @@ class StepPlot(StepFrame):
         self.strip.restyle()
         self.invitation.apply_style(theme.color("dim"), QColor(Qt.GlobalColor.transparent), theme.font())
         self.cursor_line.setPen(QPen(theme.color("dim"), 0))
-        self.looked_line.restyle()
+        self.viewed_step_line.restyle()
         self.redraw()
 
     # ---- inside
@@ -192,7 +192,7 @@ class StepPlot(StepFrame):
         if run.status != "running":
             self.look_again()
         self._grew = False
-        self.looked_line.place()
+        self.viewed_step_line.place()
         if self._shown != (self.steps.left, self.steps.right):
             left, right = self._shown = (self.steps.left, self.steps.right)
             spare = 0.008 * (right - left)  # for a mark at the first step, and for the timeline's handle at the last
