@@ -61,7 +61,7 @@ torture: $(TEST) qt
 	@$(PY) tests/torture/cycles.py --cycles $(CYCLES)
 	@GRADSTUDIO_TORTURE=1 $(PY) -m pytest -q tests/torture --ignore tests/torture/test_monkey.py --ignore tests/torture/test_cycles.py
 	@GRADSTUDIO_TORTURE=1 $(PY) -m pytest -q tests/session/test_branches.py tests/session/test_snapshots.py tests/engine/test_snapshot.py \
-	    -k "whatever_a_person_does or over_100_000_steps or random_courses"
+	    tests/core/test_presets.py -k "whatever_a_person_does or over_100_000_steps or random_courses or read_back_equal"
 
 presets-check: $(TEST)
 	@$(PY) -m gradstudio presets check all --seeds 5 --markdown

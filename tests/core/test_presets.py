@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 from pathlib import Path
 
 import numpy as np
@@ -135,7 +136,7 @@ written = st.builds(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=1000 if os.environ.get("GRADSTUDIO_TORTURE") == "1" else 40)
 @given(written)
 def test_what_is_written_or_shared_as_a_text_is_read_back_equal(preset: Preset) -> None:
     assert presets.parse(presets.to_toml(preset), PATH) == preset
