@@ -50,7 +50,7 @@ def kill(child: subprocess.Popen[bytes]) -> None:
 
 
 def end(child: subprocess.Popen[bytes]) -> None:
-    """Kill a child likewise, and wait for its end."""
+    """Kill a child that leads its own session, with everything that it has started, and wait for its end."""
     kill(child)
     child.wait()
 

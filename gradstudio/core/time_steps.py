@@ -21,7 +21,7 @@ class TimeSteps:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TimeMap:
-    """The same norms at several `steps`, in order: float32, (steps, time steps)."""
+    """The norms of `TimeSteps` at several `steps`, in order: float32, (steps, time steps)."""
 
     steps: np.ndarray
     norms: np.ndarray

@@ -36,8 +36,8 @@ def save_user_preset(preset: presets.Preset) -> Path:
 
 
 def save_as(old: presets.Preset, title: str, experiment: Experiment) -> Path:
-    """Write an experiment as a preset of the user's, likewise. The lesson and the promise of the old one do not apply
-    to the new knobs."""
+    """Write an experiment as a preset of the user's, with a file name derived from `title`. The lesson and the promise
+    of the old preset are left out, as they do not apply to the new knobs. PresetError as in `save_user_preset`."""
     return save_user_preset(
         presets.Preset(id=old.id, title=title, experiment=experiment, timeline=old.timeline, path=old.path)
     )

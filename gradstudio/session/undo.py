@@ -60,7 +60,8 @@ class Changes:
             self._redo.clear()
 
     def latest(self, *, redo: bool) -> ReplacedValues | None:
-        """Return the values that undoing, or redoing, requests; None if there is nothing left."""
+        """Return the values that undoing the latest change would request, or redoing it with `redo`; None if there is
+        none."""
         history = self._redo if redo else self._undo
         return history[-1] if history else None
 

@@ -29,8 +29,8 @@ _IN_HALF = (
 
 @dataclass
 class GradientOfZero(PeriodicRule):
-    """Fires if the gradient of a tensor has been exactly 0 at each of the first `after` steps or more, although a
-    backward pass reaches it, in a script. In float16 that may be underflow, unless other gradients are large. Exact:
+    """Fires in a script if the gradient of a tensor has been exactly 0 at each of the first `after` steps or more,
+    although a backward pass reaches it. In float16 that may be underflow, unless other gradients are large. Exact:
     rounding does not leave a gradient at 0 for so long."""
 
     rule = "gradient_of_zero"

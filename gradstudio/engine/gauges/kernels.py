@@ -53,8 +53,8 @@ def norms_of_change(
     norms: np.ndarray,
     moves: np.ndarray,
 ) -> tuple[float, float, float]:
-    """Do the same as `norms` for the entries `before` and for after - before, which is exact in float64. The third
-    result is the inner product of after - before with `along`."""
+    """Write the L2 norms of the tensors in `before`, and those of after - before, which is exact in float64. Return the
+    norm of all of each, and the inner product of after - before with `along`."""
     whole, moved, product = 0.0, 0.0, 0.0
     for tensor in range(starts.size):
         old, new = before[starts[tensor] : stops[tensor]], after[starts[tensor] : stops[tensor]]

@@ -101,8 +101,8 @@ def copy(addresses: np.ndarray, starts: np.ndarray, sizes: np.ndarray, flat: np.
 def copy_and_norm(
     addresses: np.ndarray, others: np.ndarray, starts: np.ndarray, sizes: np.ndarray, flat: np.ndarray
 ) -> float:
-    """Do the same as `copy` for the tensors at the addresses, and return the L2 norm of the others, in the same order
-    of additions as `measure`."""
+    """Copy the tensors at the addresses into a flat one, each to the entries from its start on, and return the L2 norm
+    of the others, in the same order of additions as `measure`."""
     for tensor in range(addresses.size):
         if addresses[tensor] != 0:
             entries = carray(_float32_at(addresses[tensor]), sizes[tensor])

@@ -129,7 +129,7 @@ class Columns(QSplitter):
         return back
 
     def leave_alone(self) -> Callable[[], None]:
-        """Show only the middle. The returned function restores the other columns."""
+        """Show only the middle column. The returned function restores the others."""
         left, right, sizes = self._knobs.isVisible(), self._right.isVisible(), self.sizes()
 
         def back() -> None:

@@ -19,7 +19,7 @@ def in_row(*parts: Any, of: QWidget | None = None, margins: Margins | None = Non
 
 
 def in_column(*parts: Any, of: QWidget | None = None, margins: Margins | None = None, spacing: int = -1) -> QVBoxLayout:
-    """Return a column of parts, likewise."""
+    """Return a column of parts, which are given as in `in_row`."""
     return _filled(QVBoxLayout(of) if of is not None else QVBoxLayout(), parts, margins, spacing)
 
 

@@ -152,8 +152,8 @@ class TimeStepSampler(StepSampler):
 
 
 class TimeMapSampler(StepSampler):
-    """Measures the same at up to MOST_LOOKS steps of a run, from its first one to `step`. Steps are made again between
-    them; of a long run only those with a snapshot are looked at."""
+    """Measures the gradient along the sequence at up to MOST_LOOKS steps of a run, from its first one to `step`. Steps
+    are made again between them; of a long run only those with a snapshot are measured."""
 
     def __init__(self, run: Run, snapshots: Snapshots, step: int) -> None:
         super().__init__(run, snapshots, step)

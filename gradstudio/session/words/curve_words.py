@@ -90,7 +90,7 @@ class ColumnSummaries:
         self._kept = {}
 
     def words(self, history: History, names: tuple[str, ...], stop: int) -> str:
-        """Return those for the rows before the step `stop`; "" if none of the columns was measured."""
+        """Return the words for the rows before the step `stop`; "" if none of the columns was measured."""
         if history is not self._history:
             self._history = history
             self.forget()

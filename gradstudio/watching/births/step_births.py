@@ -64,7 +64,7 @@ class Births:
 
     @property
     def why_unknown(self) -> str:
-        """Likewise, for the step's non-finite loss."""
+        """Why the birth of the step's non-finite loss is unknown, a sentence."""
         return self.unknown or _ENOUGH * (self._searches >= MOST_SEARCHES)
 
     # ---- the loss

@@ -102,7 +102,8 @@ def leave_uncompiled(model: Any = None, *_: Any, **__: Any) -> None:
 
 
 def leave_uncompiled_from_now_on() -> None:
-    """Do the same before the first compilation, if the compiler is already loaded, which any optimizer does."""
+    """Exclude all guarded code before the first compilation, if the compiler is already loaded, which any optimizer
+    does."""
     global _compiles, _backends
     from gradstudio.engine.torch_internals.compiled_frames import backends
 

@@ -37,7 +37,7 @@ class Mail:
         return None if data is None else json.loads(data)
 
     def send(self, rank: int, letter: bytes) -> None:
-        """Leave the next letter of this rank."""
+        """Store the next letter of this rank."""
         self._store.set(f"letter/{rank}/{self._sent}", letter)
         self._sent += 1
 

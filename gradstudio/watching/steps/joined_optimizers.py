@@ -85,7 +85,7 @@ class Parts:
         self._changes: dict[int, Change] = {}
 
     def before(self, optimizer: Optimizer) -> Gradient:
-        """Measure the gradient of an optimizer, and keep its weights."""
+        """Measure the gradient that an optimizer receives, and copy its weights."""
         parameters, _ = self._of[id(optimizer)]
         gradient = parameters.measure_gradient()
         self._gradients[id(optimizer)] = gradient, parameters.keep_weights_and_norm(keep=self._updates)

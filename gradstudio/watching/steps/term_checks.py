@@ -92,7 +92,8 @@ def _derives() -> bool:
 
 
 class DivisorChecks:
-    """Checks whether a weight that a model or its loss divides by passes 0. `tell` as above."""
+    """Checks whether a weight that a model or its loss divides by passes 0. `tell` is called with the rule, the
+    evidence, the first step and the names."""
 
     def __init__(self, tell: Callable[..., None]) -> None:
         self._tell = tell

@@ -78,7 +78,7 @@ class TrainedModels:
 
     @property
     def models_in_script(self) -> list[nn.Module]:
-        """The same models as the script calls them, as far as observed: with their wrappers."""
+        """The trained models as the script calls them, as far as observed: with their wrappers."""
         with suppress(ProvenanceUnknown):
             return self.births.passes.models
         return []

@@ -202,7 +202,7 @@ def frame(axes: Axes, count: int, colours: Colours) -> None:
 
 
 def key(axes: Axes, entries: Sequence[Any], colours: Colours, length: float = 1.8) -> None:
-    """Draw the legend of a figure above it, on the right; `length` of its lines, in letters."""
+    """Draw the legend of a figure above it, on the right; `length` of its lines, in widths of a letter."""
     if entries:
         shown = axes.legend(
             handles=list(entries),

@@ -18,7 +18,7 @@ _POLYNOMIAL = 0x82F63B78  # Castagnoli's, reversed
 
 
 def pack(contents: Sequence[bytes]) -> bytes:
-    """Return these records one after the other."""
+    """Return the records of these contents as bytes, one after the other."""
     lengths = [struct.pack("<Q", len(content)) for content in contents]
     parts = zip(lengths, checksums(lengths), contents, checksums(contents), strict=True)
     return b"".join(b"".join((length, struct.pack("<I", of_length), content, struct.pack("<I", of_content)))
