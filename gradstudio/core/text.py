@@ -123,9 +123,9 @@ def plural(count: int, one: str, many: str) -> str:
     return f"{count:,} {one if count == 1 else many}"
 
 
-def join_with_and(numbers: Iterable[int | str]) -> str:
+def join_with_and(parts: Iterable[int | str]) -> str:
     """Return '2', '0 and 2' or '0, 1 and 2'."""
-    *most, last = map(str, numbers)
+    *most, last = map(str, parts)
     return f"{', '.join(most)} and {last}" if most else last
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import json
+import operator
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -126,7 +127,8 @@ class Expressions:
         """Return a node with these fields: the node itself if they are unchanged."""
         for name, value in fields.items():
             old = getattr(node, name)
-            if not (all(map(_is, old, value)) and len(old) == len(value) if isinstance(old, list) else old is value):
+            are_same = isinstance(old, list) and len(old) == len(value) and all(map(operator.is_, old, value))
+            if old is not value and not are_same:
                 if isinstance(node, (ast.Return, ast.Yield)) and isinstance(node.value, ast.Tuple):
                     fields["value"] = ast.Name(", ".join(ast.unparse(each) for each in fields["value"].elts))
                 return ast.copy_location(type(node)(**fields), node)
@@ -187,10 +189,6 @@ def literal(value: Any) -> str:
 def _parsed(value: Any) -> ast.expr:
     text = literal(value)
     return ast.Name(text) if isinstance(value, str) else ast.parse(text, mode="eval").body
-
-
-def _is(one: object, other: object) -> bool:
-    return one is other
 
 
 def _equals(value: Any, number: int) -> bool:

@@ -16,8 +16,9 @@ from gradstudio.core.history import LAYER_METRICS
 from gradstudio.core.knobs import Value
 from gradstudio.core.presets import Preset
 from gradstudio.core.row import Layer, Row
+from gradstudio.core.text import join_with_and
 from gradstudio.session.files import report
-from gradstudio.session.files.report.comparison_report import SECTIONS, document, list_letters
+from gradstudio.session.files.report.comparison_report import SECTIONS, document
 from gradstudio.session.files.report.palette import DASHES, LETTERS, SERIES
 from gradstudio.session.record.run import Run, Status
 from gradstudio.session.record.run_writer import RunWriter
@@ -173,4 +174,4 @@ def test_every_section_has_something_to_say() -> None:
 
 
 def test_letters_are_listed_as_one_speaks() -> None:
-    assert [list_letters(letters) for letters in ("B", "BC", "BCD")] == ["B", "B and C", "B, C and D"]
+    assert [join_with_and(letters) for letters in ("B", "BC", "BCD")] == ["B", "B and C", "B, C and D"]

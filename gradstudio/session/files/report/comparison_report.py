@@ -8,7 +8,7 @@ from functools import partial
 
 import gradstudio
 from gradstudio.core.knobs import format_value
-from gradstudio.core.text import plural
+from gradstudio.core.text import join_with_and, plural
 from gradstudio.session.files import run_files
 from gradstudio.session.files.comparison import Comparison, compare
 from gradstudio.session.files.report import figure_data
@@ -71,18 +71,13 @@ def _partings(comparison: Comparison) -> list[str]:
             parted.setdefault(member.differs_at, []).append(letter)
     told = []
     for step, letters in parted.items():
-        what = f"The loss of {list_letters(letters)}"
+        what = f"The loss of {join_with_and(letters)}"
         told.append(
             f"{what} equals that of A to the last bit in every common step."
             if step is None
             else f"{what} differs from that of A from step {step:,} on."
         )
     return told
-
-
-def list_letters(letters: Sequence[str]) -> str:
-    """Return 'B', 'B and C', 'B, C and D'."""
-    return " and ".join(filter(None, (", ".join(letters[:-1]), letters[-1])))
 
 
 def curves(runs: Runs, comparison: Comparison) -> Section | None:
