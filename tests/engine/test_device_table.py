@@ -80,14 +80,14 @@ def test_gradients_of_every_size_have_their_norm(table: Any, scale: float) -> No
 @pytest.mark.skipif(not importlib.util.find_spec("triton"), reason="there is no Triton")
 @pytest.mark.skipif(bool(os.environ.get("TRITON_INTERPRET")), reason="Triton compiles nothing")
 @pytest.mark.parametrize("architecture", [80, 90])
-@pytest.mark.parametrize("name", ["measure_gradient", "measure_change", "put_together"])
+@pytest.mark.parametrize("name", ["measure_gradient", "measure_change", "sum_pieces"])
 def test_the_kernels_compile_for_gpus_that_are_not_here(name: str, architecture: int) -> None:
     triton, kernels = import_module("triton"), import_module("gradstudio.engine.gauges.triton_kernels")
     target = import_module("triton.backends.compiler").GPUTarget("cuda", architecture, 32)
     constants = {"FORMAT": 1, "GRADIENT_FORMAT": 0, "LARGEST": 1, "PIECE": kernels.PIECE, "BLOCK": 128}
     types = {each: "*i64" for each in getattr(kernels, name).arg_names}
     types |= dict.fromkeys(("parts", "figures"), "*fp64") | dict.fromkeys(("first", "pieces"), "i32")
-    types |= {"tensors": "i32"} if name == "put_together" else {}
+    types |= {"tensors": "i32"} if name == "sum_pieces" else {}
     types |= dict.fromkeys(constants, "constexpr")
     given = getattr(kernels, name).arg_names
     source = import_module("triton.compiler").ASTSource(

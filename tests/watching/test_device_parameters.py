@@ -4,6 +4,7 @@ step late all the same, and must be those of a training that is measured on the 
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -131,7 +132,11 @@ def run_of(script: Script, path: Path) -> tuple[Run, bool]:
     """Return the run of a script, and whether it was measured on the device."""
     begun: list[Any] = []
     torch.manual_seed(0)
-    script(lambda model, optimizer: begun.extend((gradstudio.watch(model, optimizer, library=path), model, optimizer)))
+
+    def begin(model: nn.Module, optimizer: Any) -> None:  # without a record, for which some steps do not wait
+        begun.extend((gradstudio.watch(model, optimizer, library=path, record=0), model, optimizer))
+
+    script(begin)
     on_device = isinstance(begun[0]._observer.parameters, DeviceParameters)
     watcher = training_watch.current()
     assert watcher is not None
@@ -145,8 +150,11 @@ def test_the_rows_are_those_of_the_host(monkeypatch: pytest.MonkeyPatch, tmp_pat
     host, on_device = run_of(script, tmp_path / "host.db")
     assert not on_device
     monkeypatch.setattr(device_parameters, "MEASURED_THERE", ("cpu",))
+    went_back, before_update = list[Any](), DeviceParameters.before_update
+    monkeypatch.setattr(DeviceParameters, "before_update", lambda self: went_back.append(self) or before_update(self))
     device, on_device = run_of(script, tmp_path / "device.db")
     assert on_device and len(device.history) == len(host.history)
+    assert bool(went_back) == (script in BREAKING)
     for name in COLUMNS:
         if name not in TIMED:
             found, wanted = (run.history.column(name).tolist() for run in (device, host))
@@ -189,6 +197,22 @@ def test_figures_are_read_after_the_update_unless_they_decide_on_it(
         optimizer.step()
         reads_before.append("wait" in log[: log.index("update")])
     assert reads_before[2:] == [bool(settings)] * 4
+    watcher = training_watch.current()
+    assert watcher is not None
+    watcher.close("finished", "")
+
+
+def test_gradients_are_released_after_the_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(device_parameters, "MEASURED_THERE", ("cpu",))
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    gradstudio.watch(model, optimizer, library=tmp_path / "runs.db")
+    for _ in range(4):
+        model(torch.randn(3, 4)).square().mean().backward()
+        gradient = weakref.ref(model.weight.grad)
+        optimizer.step()
+        optimizer.zero_grad()
+        assert gradient() is None
     watcher = training_watch.current()
     assert watcher is not None
     watcher.close("finished", "")

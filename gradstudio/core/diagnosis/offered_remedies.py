@@ -123,9 +123,7 @@ def _remedies_for(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
         case "vanishing_in_time":
             return remedies[:1] if knobs.model.kind == "rnn" else remedies[1:]
         case "attention_collapse":
-            *rate, norm, limit = remedies
-            refused = knobs.optimizer.kind == "schedule_free"
-            return *rate, *(() if knobs.schedule.warmup_steps else (warmup,)), norm, *(() if refused else (limit,))
+            return _for_attention(remedies, warmup, knobs)
         case "exploding_gradient" | "update_ratio_high" if knobs.model.kind == "policy" and grave:
             return _OF_A_POLICY
         case "update_ratio_high" if knobs.model.kind == "rnn" and knobs.optimizer.kind == "sgd" and grave:
@@ -141,6 +139,16 @@ def _remedies_for(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
         case "nothing_learned":
             return (*_AGAINST_GUESSING.get(knobs.problem.task, ()), *remedies)
     return remedies
+
+
+def _for_attention(remedies: tuple[str, ...], warmup: str, knobs: Experiment) -> tuple[str, ...]:
+    """Return remedies for a collapsed attention, with a warmup before those that change the model."""
+    refused = knobs.optimizer.kind == "schedule_free" or 0 < knobs.clipping.qk_clip <= 10
+    offered = [each for each in remedies if not (refused and each.startswith("clipping.qk_clip"))]
+    if offered and not knobs.schedule.warmup_steps:
+        of_model = next((place for place, each in enumerate(offered) if each.startswith("model.")), len(offered))
+        offered.insert(of_model, warmup)
+    return tuple(offered)
 
 
 def _under_another_optimizer(finding: Finding, knobs: Experiment) -> tuple[str, ...]:

@@ -66,12 +66,20 @@ def _find_results_of_node() -> Callable[[Any], Any]:
 
 
 def _find_version_setter() -> Callable[[Sequence[Tensor], Sequence[int]], None]:
-    places = torch.ones(2).add_(1), torch.ones(1)
     internals: Any = torch._C
-    set_versions = internals._autograd._unsafe_set_version_counter
-    set_versions(places, (0, 3))
+    setter = internals._autograd._unsafe_set_version_counter
+
+    def set_each(tensors: Sequence[Tensor], versions: Sequence[int]) -> None:
+        for tensor, number in zip(tensors, versions, strict=True):
+            try:
+                setter((tensor,), (number,))
+            except TypeError:  # torch 2.4
+                setter(tensor, number)
+
+    places = torch.ones(2).add_(1), torch.ones(1)
+    set_each(places, (0, 3))
     check([place._version for place in places] == [0, 3])
-    return set_versions
+    return set_each
 
 
 # The functions of torch in which a backward pass begins, and in which it calls a Python function.

@@ -165,7 +165,7 @@ if not plan.own and knobs.model_kind == "transformer":
             width = knobs.model_width
             self.query, self.key, self.value, self.output = (nn.Linear(width, width) for _ in range(4))
             if plan.limits_logits:
-                self.largest = torch.zeros(plan.heads)  # logit of each head in a step
+                self.largest = torch.zeros(plan.heads, device=device)  # logit of each head in a step
             if knobs.model_qk_norm:
                 self.query_norm = nn.LayerNorm(width // plan.heads, bias=False)
                 self.key_norm = nn.LayerNorm(width // plan.heads, bias=False)

@@ -80,7 +80,7 @@ class Births:
     ) -> Provenance | None:
         """Begin a backward pass. If its loss is non-finite, return where that was born; None otherwise, or if unknown.
         The Inf of a loss that a scaler has `scaled` may come from the scale; `losses` are the scaler's inputs, None if
-        unknown. `number` is the loss itself, if already read; `later`: `look_at_losses` is called before the update, so
+        unknown. `number` is the loss itself, if already read; `later`: `look_at_losses` is called once it is there, so
         that nothing waits for the loss here."""
         passes = self.passes
         if passes.is_paused:

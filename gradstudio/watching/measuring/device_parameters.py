@@ -100,9 +100,12 @@ class DeviceParameters(Parameters):
 
     @contextmanager
     def before_update(self) -> Generator[None]:
+        if self._readable_weights() is None:  # the script has freed the memory of one
+            yield
+            return
         now, versions = [tensor.detach().clone() for tensor in self.tensors], self.weight_marks()
-        self._write(self._kept, self._kept_versions)
         try:
+            self._write(self._kept, self._kept_versions)
             yield
         finally:
             self._write(now, versions)
@@ -121,6 +124,10 @@ class DeviceParameters(Parameters):
             self.keep_weights()
         squares = PendingFigures(self._table.gradient(self._readable_gradients())[0])
         return lambda: math.sqrt(squares.wait().sum())
+
+    def release(self) -> None:
+        super().release()
+        self._read = []
 
     def measure_change(self, layers: np.ndarray) -> Change:
         return self.measure_change_later(layers)()

@@ -70,6 +70,7 @@ class Recorder:
         self._own: frozenset[int] | None = None  # the same
         self._is_sharded = False  # whether this rank has only a part of the weights
         self._at_break: KeptState | None = None  # before the first broken update, if the latest one is broken
+        self.is_past_break = False  # whether the first broken update was made before it was known as broken
         self._copies = False  # whether batches are copied, because the script overwrites them
 
     # ---- passes
@@ -189,8 +190,12 @@ class Recorder:
         for each in self.states:
             each.steps.append(step)
         if healthy:
-            self._at_break = None
-        elif self._at_break is None and self._size * (len(self.states) + 1) <= self._limit(weights):
+            self._at_break, self.is_past_break = None, False
+        elif (
+            self._at_break is None
+            and not self.is_past_break
+            and self._size * (len(self.states) + 1) <= self._limit(weights)
+        ):
             self._at_break = KeptState()
             self._at_break.take(step.number, weights, optimizers, parted=self._is_sharded)
             self._at_break.steps = [step]

@@ -230,7 +230,7 @@ class PassObserver(TrainedModels):
             self._loop.on_gradients(self._marks)
         if self.schedules:
             self._loop.look_at_schedules(self.schedules, self._step.micro_batches)
-        # whether figures are read just before the update, as a GPU is still computing them
+        # whether figures are read before the update or right after it, as a GPU is still computing them
         later = self.parameters.answers_later and self._optimizer() is not None
         birth = self.births.before_backward(
             roots.tensors, scaled=roots.scale != 1, losses=roots.unscaled,

@@ -104,6 +104,7 @@ class Observer(PassObserver):
         self._is_healthy = step.is_finite
         if kept is not None and step.gradient is not None:
             kept.loss, kept.norm = step.losses, step.gradient.norm
+            self.recorder.is_past_break = not step.is_finite
 
     def _explain_gradient(self, step: OpenStep) -> None:
         """Look for the birth of gradients that are not finite."""
