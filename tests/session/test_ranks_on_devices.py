@@ -310,7 +310,7 @@ def test_the_program_takes_nccl_where_the_run_does() -> None:
         ]
     assert 'dist.init_process_group("nccl" if on_gpus else "gloo")' in texts["auto"]
     for text in texts.values():
-        assert "told = torch.tensor(told, dtype=torch.float64, device=device)" in text
+        assert "figures = torch.tensor(figures, dtype=torch.float64, device=device)" in text
 
 
 def test_the_program_syncs_batch_norms_with_torchs_own_on_gpus() -> None:
