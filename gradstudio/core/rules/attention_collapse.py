@@ -52,7 +52,7 @@ class AttentionCollapse(PeriodicRule):
         raised = np.flatnonzero(rates[1:] > RateRaised.times * rates[:-1]) + 1
         raised = raised[raised >= RateRaised.least]
         before = float(rates[raised[-1] - 1]) if len(raised) else 0.0
-        rise, rate = "", lower(history, rates[0])[:1]
+        rise, rate = "", lower(history, rates.max())[:1]  # a warmup begins with a lower one
         if before:
             rate = (f"optimizer.lr={before:.3g}",)
             after = number(float(rates[raised[-1]]))
