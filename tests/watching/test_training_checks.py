@@ -379,6 +379,7 @@ def test_parameters_of_two_optimizers_are_named(watch: Watch, apart: bool) -> No
     assert ("held_twice" in {**told(one), **told(other)}) is not apart
 
 
+@TOLD
 @pytest.mark.parametrize("spread", [30.0, 0.1])
 def test_a_first_loss_far_above_that_of_a_guess_is_noted(watch: Watch, spread: float) -> None:
     model = nn.Linear(6, 8)
@@ -466,6 +467,7 @@ def test_a_term_that_is_always_0_is_noted(watch: Watch, same: bool) -> None:
     assert ("term_of_zero" in judged(watch, step_of)) is same
 
 
+@TOLD
 @pytest.mark.parametrize(("padded", "ignored"), [(True, -100), (False, -100), (True, 3)])
 def test_labels_of_which_most_are_of_one_class_are_noted(watch: Watch, padded: bool, ignored: int) -> None:
     def step_of(_: Any, net: nn.Module, step: int) -> Tensor:
