@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from waiting import PATIENCE
 
 CYCLES = os.environ.get("GRADSTUDIO_CYCLES", "2")
@@ -15,7 +14,6 @@ FIRST = "1"  # cycle before the first census: one of each kind comes after it
 SHARES = "12"  # of the bundled presets, of which each cycle opens one: `make torture` opens all
 
 
-@pytest.mark.thorough  # of one window after the other, tests/gui/test_nothing_is_left.py holds it
 def test_a_closed_window_leaves_nothing() -> None:
     told = subprocess.run(
         [sys.executable, str(Path(__file__).parent / "cycles.py"), "--cycles", CYCLES, "--first", FIRST, "--shares", SHARES],

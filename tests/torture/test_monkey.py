@@ -36,7 +36,6 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
-@pytest.mark.thorough
 def test_a_monkey_finds_nothing() -> None:
     told = run(str(HERE / "monkey.py"), "--seed", SEED, "--actions", ACTIONS)
     assert told.returncode == 0, told.stdout + told.stderr

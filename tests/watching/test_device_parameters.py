@@ -57,38 +57,47 @@ def half_used(begin: Callable[[nn.Module, Any], None]) -> None:
         optimizer.step()
 
 
-def breaking(begin: Callable[[nn.Module, Any], None]) -> None:
-    model = nn.Linear(4, 1)
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+def train(
+    begin: Any, model: nn.Module, optimizer: Any, loss: Callable[[], torch.Tensor], spoil: Callable[[], Any]
+) -> None:
+    """Train for six steps, and spoil something before the fifth."""
     begin(model, optimizer)
-    for step in range(5):
+    for step in range(6):
         optimizer.zero_grad()
-        (model(torch.randn(3, 4)).square().mean() * (math.nan if step == 3 else 1)).backward()
+        if step == 4:
+            spoil()
+        loss().backward()
         optimizer.step()
+
+
+def breaking(begin: Callable[[nn.Module, Any], None]) -> None:
+    model, factor = nn.Linear(4, 1), torch.ones(())
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    train(
+        begin,
+        model,
+        optimizer,
+        lambda: model(torch.randn(3, 4)).square().mean() * factor,
+        lambda: factor.fill_(math.nan),
+    )
 
 
 def broken_by_an_update(begin: Callable[[nn.Module, Any], None]) -> None:
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    begin(model, optimizer)
-    for step in range(5):
-        optimizer.zero_grad()
-        model(torch.randn(3, 4)).square().mean().backward()
-        optimizer.param_groups[0]["lr"] = math.inf if step == 3 else 0.1
-        optimizer.step()
+    (group,) = optimizer.param_groups
+    train(begin, model, optimizer, lambda: model(torch.randn(3, 4)).square().mean(), lambda: group.update(lr=math.inf))
 
 
 def broken_by_a_penalty(begin: Callable[[nn.Module, Any], None]) -> None:
     """The loss code reads the weights, and the root of 0 has no finite derivative."""
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    begin(model, optimizer)
-    for step in range(5):
-        optimizer.zero_grad()
-        if step == 3:
-            nn.init.zeros_(model.bias)
-        (model(torch.randn(3, 4)).square().mean() + model.bias.square().sum().sqrt()).backward()
-        optimizer.step()
+
+    def loss() -> torch.Tensor:
+        return model(torch.randn(3, 4)).square().mean() + model.bias.square().sum().sqrt()
+
+    train(begin, model, optimizer, loss, lambda: nn.init.zeros_(model.bias))
 
 
 class Length(nn.Module):
@@ -102,27 +111,20 @@ def broken_within(begin: Callable[[nn.Module, Any], None]) -> None:
     """After the update the weights are NaN, and another operation would be the first with one."""
     model = nn.Sequential(nn.Linear(4, 4), Length())
     optimizer = torch.optim.AdamW(model.parameters(), 0.1)
-    begin(model, optimizer)
-    for step in range(6):
-        optimizer.zero_grad()
-        if step == 4:
-            for weight in model.parameters():
-                nn.init.zeros_(weight)
-        model(torch.randn(8, 4)).mean().backward()
-        optimizer.step()
+    train(
+        begin,
+        model,
+        optimizer,
+        lambda: model(torch.randn(8, 4)).mean(),
+        lambda: [nn.init.zeros_(each) for each in model.parameters()],
+    )
 
 
 def broken_by_an_input_that_is_trained(begin: Callable[[nn.Module, Any], None]) -> None:
     """The update changes the input in place."""
     model, prompt = nn.Sequential(Length(), nn.Linear(1, 1)), nn.Parameter(torch.randn(3, 4))
     optimizer = torch.optim.SGD([*model.parameters(), prompt], 0.1)
-    begin(model, optimizer)
-    for step in range(6):
-        optimizer.zero_grad()
-        if step == 4:
-            nn.init.zeros_(prompt)
-        model(prompt).mean().backward()
-        optimizer.step()
+    train(begin, model, optimizer, lambda: model(prompt).mean(), lambda: nn.init.zeros_(prompt))
 
 
 BREAKING = (breaking, broken_by_an_update, broken_by_a_penalty, broken_by_an_input_that_is_trained, broken_within)

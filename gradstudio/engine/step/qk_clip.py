@@ -12,8 +12,9 @@ from gradstudio.engine.models.transformer import Attention, Block, Transformer
 
 
 def begin(model: nn.Module, limit: float) -> bool:
-    """Let the attentions note their largest logits from here on, if there is a `limit` above 0. Return whether they now
-    do what they did not before, or no longer do it. They note them in one place, as recorded passes write to it."""
+    """Let each attention note the largest logits of a new step, if there is a `limit` above 0. Return whether this
+    changes what a pass computes, so that recorded passes are out of date. A recorded pass goes on writing to the same
+    tensor, which is therefore reset and not replaced."""
     parts = _attentions(model)
     noted = any(part.largest is not None for part in parts)
     for part in parts:

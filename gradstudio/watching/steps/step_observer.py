@@ -88,13 +88,13 @@ class Observer(PassObserver):
     def _judge(self, step: OpenStep) -> None:
         """Before the update, look for the birth of what is not finite, and suppress the update if that is asked for."""
         assert step.gradient is not None
-        told = self._spikes.look(step.gradient.norm) if self._spikes is not None and step.is_finite else ""
+        spike = self._spikes.look(step.gradient.norm) if self._spikes is not None and step.is_finite else ""
         self._is_healthy = step.is_finite
         if self._late_reduction is not None and not self.parameters.answers_later:  # other ranks may have spoiled it
             self._is_healthy = self._is_healthy and not loss_broke(step.clipped_norm())
-        self._record_step(healthy=self._is_healthy and not told)
-        if told:
-            self._spare_from_spike(told)
+        self._record_step(healthy=self._is_healthy and not spike)
+        if spike:
+            self._spare_from_spike(spike)
         self._explain_gradient(step)
         if self.options.spares_weights and self._optimizer() is not None and not step.is_scaled:
             self._spare_weights()
@@ -133,14 +133,14 @@ class Observer(PassObserver):
             say_once("an update is not skipped where several ranks train, as the others may make it")
         return self._late_reduction is None
 
-    def _spare_from_spike(self, told: str) -> None:
+    def _spare_from_spike(self, spike: str) -> None:
         """Suppress an update whose gradient norm is a spike, and go back if that was requested."""
         if not self._may_leave_out:
             return
         step = self._step
         back = self.recorder.rewind() if self.options.on_spike == "rewind" else None
         went = f"; weights and optimizer are those before step {back:,} again" if back is not None else ""
-        step.spike = f"an update was left out: {told}{went}"
+        step.spike = f"an update was left out: {spike}{went}"
         step.leave_out(self.parameters.tensors)
 
     def _spare_weights(self) -> None:
