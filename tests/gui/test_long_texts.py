@@ -48,6 +48,7 @@ def test_the_state_of_a_run_says_nothing_else_where_there_is_less_room(qapp: obj
         ("Diverged: the loss is NaN at step 134", "Diverged at step 134"),
         ("Finished: test accuracy 9 % · branch “x”", "Finished"),
         ("Looking at step 108 of 1,500", "Looking at step 108"),
+        ("Updates too large, of gradients that spiked", "Updates too large"),
     ):
         whole = text.partition(" · ")[0]
         assert shorten(text, metrics, 1000) == whole

@@ -54,9 +54,9 @@ class StatePill(QWidget):
 def shorten(text: str, metrics: QFontMetrics, room: int) -> str:
     """Return the part of a state that fits in one line: without the branch, or the most informative part."""
     state = text.partition(SEPARATOR)[0]
-    parts = (state, state.partition(": ")[0], state.partition(" since ")[0], state.partition(" of ")[0])
-    told = next((part for part in parts if metrics.horizontalAdvance(part) <= room), parts[1])
-    if told != state and state.startswith("Diverged: ") and " at step " in state:
+    parts = (state, state.partition(": ")[0], state.partition(" since ")[0], state.partition(" of ")[0].rstrip(","))
+    shown = next((part for part in parts if metrics.horizontalAdvance(part) <= room), parts[1])
+    if shown != state and state.startswith("Diverged: ") and " at step " in state:
         step = f"Diverged at step {state.rpartition(' at step ')[2]}"
-        told = step if metrics.horizontalAdvance(step) <= room else told
-    return metrics.elidedText(told, Qt.TextElideMode.ElideRight, room)
+        shown = step if metrics.horizontalAdvance(step) <= room else shown
+    return metrics.elidedText(shown, Qt.TextElideMode.ElideRight, room)
